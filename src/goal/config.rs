@@ -1,0 +1,96 @@
+//! The effective configuration of one goal: what the loop obeys, whoever set it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::event::Limits;
+use crate::model::{ModelSpec, Price, ProviderSpec};
+use crate::process::EnvPolicy;
+
+/// Everything a run needs, after flag > environment > goal file > user's config > default.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    pub name: String,
+    /// Trimmed, 1 byte to 64 KiB.
+    pub goal: String,
+    /// The goal file, absolute; absent with `-p` or `--goal -`.
+    pub goal_file: Option<PathBuf>,
+    pub criteria: Vec<String>,
+    /// Canonical.
+    pub workspace: PathBuf,
+    pub workspace_mode: WorkspaceMode,
+    pub setup: Vec<Run>,
+    pub model: ModelSpec,
+    /// `None` when `judge: off`.
+    pub judge: Option<Judge>,
+    pub checks: Vec<Check>,
+    pub skip_if_met: bool,
+    pub protect: Vec<String>,
+    pub limits: Limits,
+    pub rate_limit_max_wait: Duration,
+    pub instructions: Vec<String>,
+    /// Names of tools; `None` allows all.
+    pub tools_allow: Option<Vec<String>>,
+    pub tools_deny: Vec<String>,
+    pub env: EnvPolicy,
+    pub providers: BTreeMap<String, ProviderSpec>,
+    pub prices: BTreeMap<String, Price>,
+    /// Names of variables whose values are secrets.
+    pub redact: Vec<String>,
+    /// Wait for the disk before each command.
+    pub sync_strict: bool,
+    /// The whole effective configuration as YAML, in the key table's order, without secrets.
+    pub yaml: String,
+    /// sha256 of `yaml`.
+    pub digest: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkspaceMode {
+    InPlace,
+    /// A private copy, kept, named in the result.
+    Copy,
+}
+
+/// What to run: a text is given to `bash -euo pipefail -c`, a list is the argument list itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    pub argv: Vec<String>,
+    /// As written, for people.
+    pub shown: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judge {
+    /// `None`: the agent's model.
+    pub model: Option<ModelSpec>,
+    /// The last N messages in the packet.
+    pub messages: u64,
+    pub timeout: Duration,
+    pub retries: u64,
+    /// Odd.
+    pub votes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Check {
+    pub name: String,
+    pub run: Run,
+    /// Relative to the workspace.
+    pub cwd: PathBuf,
+    pub timeout: Duration,
+    pub expect: i32,
+    pub when: When,
+    pub required: bool,
+    pub env: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// At the baseline only; facts, never gating.
+    Start,
+    EachIteration,
+    /// After all required ones pass.
+    BeforeJudge,
+}

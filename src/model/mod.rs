@@ -1,0 +1,18 @@
+//! The one door to a model: `gateway` reserves, logs, sends and retries, settles and logs, for every lane.
+//!
+//! Invariant: nothing else in spettro sends a byte to a provider, and no call leaves before its reservation is in
+//! the log. Called by the turn (agent) and the goal loop (judge).
+
+mod catalog;
+mod error;
+mod price;
+mod reply;
+mod request;
+pub mod wire;
+
+pub use catalog::{Endpoint, EndpointError, KeySource, ModelSpec, ProviderSpec, resolve, usable};
+pub use error::ModelError;
+pub use price::Price;
+pub use reply::{Delta, Partial, Reply, Stop, blocks_text};
+pub(crate) use request::hex;
+pub use request::{Front, Rest, ToolSchema};

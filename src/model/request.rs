@@ -1,0 +1,126 @@
+//! What a wire's encoder is given, and the growing body of a lane's requests.
+//!
+//! A body is a *front* (model, limits, cache hints: may differ from call to call) and a *rest* (system, tools,
+//! messages, closing brackets), which only grows by appending. Invariant: a sealed segment is never encoded,
+//! hashed or counted again.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use super::wire::Wire;
+use crate::session::Message;
+
+/// A tool as offered to the model.
+#[derive(Debug, Clone, Serialize)]
+pub struct ToolSchema {
+    pub name: &'static str,
+    pub description: String,
+    /// A JSON Schema object, as the text that is sent.
+    pub parameters: Box<RawValue>,
+}
+
+/// What may differ from call to call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Front<'a> {
+    /// The model's id as the provider knows it.
+    pub model: &'a str,
+    pub max_output_tokens: u64,
+    /// The one tool the model must call.
+    pub force_tool: Option<&'a str>,
+    pub reasoning_effort: Option<&'a str>,
+    /// Top-level fields that the goal file adds, as `(name, JSON text)`.
+    pub extra_body: &'a [(String, String)],
+}
+
+/// The growing rest of a lane's request body.
+#[derive(Debug, Clone)]
+pub struct Rest {
+    wire: Wire,
+    /// Sealed: sent before, never touched again. The first segment is the head.
+    sealed: Vec<Bytes>,
+    sealed_bytes: u64,
+    hash: Sha256,
+    /// Encoded and not sent yet.
+    messages: u64,
+}
+
+impl Rest {
+    /// Starts with the head's exact bytes (from `Wire::head`, or frozen in a session).
+    pub fn new(wire: Wire, head: &str) -> Rest {
+        let mut rest = Rest { wire, sealed: Vec::new(), sealed_bytes: 0, hash: Sha256::new(), messages: 0 };
+        rest.push(Bytes::copy_from_slice(head.as_bytes()));
+        rest
+    }
+
+    fn push(&mut self, segment: Bytes) {
+        self.hash.update(&segment);
+        self.sealed_bytes += segment.len() as u64;
+        self.sealed.push(segment);
+    }
+
+    /// Encodes what was said since the last request and seals it: it is part of every request from now on.
+    pub fn seal(&mut self, messages: &[Message]) {
+        let mut out = Vec::new();
+        let added = self.wire.messages(messages, self.messages > 0, &mut out);
+        self.messages += added;
+        if !out.is_empty() {
+            self.push(Bytes::from(out));
+        }
+    }
+
+    /// sha256 (hex) of the rest as it would be sent now, closing brackets included.
+    pub fn digest(&self) -> String {
+        let mut hash = self.hash.clone();
+        hash.update(self.wire.close().as_bytes());
+        hex(&hash.finalize())
+    }
+
+    /// Bytes of the rest as it would be sent now.
+    pub fn len(&self) -> u64 {
+        self.sealed_bytes + self.wire.close().len() as u64
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Bytes up to the end of the last sealed message: what the next request will begin with.
+    pub const fn sealed_len(&self) -> u64 {
+        self.sealed_bytes
+    }
+
+    /// The whole body behind a front.
+    pub fn body(&self, front: &Front<'_>) -> Vec<Bytes> {
+        let mut segments = Vec::with_capacity(self.sealed.len() + 2);
+        segments.push(Bytes::from(self.wire.front(front)));
+        segments.extend(self.sealed.iter().cloned());
+        segments.push(Bytes::from_static(self.wire.close().as_bytes()));
+        segments
+    }
+
+    /// The bytes of the rest from `offset` on, for the wire log.
+    pub fn bytes_from(&self, offset: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut at = 0u64;
+        for segment in &self.sealed {
+            let end = at + segment.len() as u64;
+            if end > offset {
+                let skip = offset.saturating_sub(at) as usize;
+                out.extend_from_slice(&segment[skip..]);
+            }
+            at = end;
+        }
+        out.extend_from_slice(self.wire.close().as_bytes());
+        out
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}

@@ -1,0 +1,17 @@
+//! Time, chance and the outside: the ports through which everything enters that may differ between two runs of
+//! the same thing, and their real implementations.
+//!
+//! Invariant: port traits live here and nowhere else; no other room reads a clock, an environment variable, a
+//! directory listing or a random number by itself. Every room may use this one.
+
+mod paths;
+mod ports;
+mod real;
+
+pub use paths::{Roots, home_dir};
+pub use ports::{
+    Body, Boxed, Captured, Clock, Command, CommandKind, Dir, DirEntry, Ending, Env, Exec, ExecError, Finished,
+    HttpBody, HttpRequest, HttpResponse, Ids, JobInfo, JobState, Leftover, Tag, Transport, TransportError, WalkOptions,
+    World,
+};
+pub use real::{RealClock, RealDir, RealEnv, RealIds, rfc3339};

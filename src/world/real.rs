@@ -1,0 +1,155 @@
+//! The real clock, chance, directories and environment.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use sha2::{Digest, Sha256};
+
+use super::ports::{Boxed, Clock, Dir, DirEntry, Env, Ids, WalkOptions};
+
+pub struct RealClock {
+    start: Instant,
+}
+
+impl RealClock {
+    pub fn new() -> RealClock {
+        RealClock { start: Instant::now() }
+    }
+}
+
+impl Default for RealClock {
+    fn default() -> Self {
+        RealClock::new()
+    }
+}
+
+impl Clock for RealClock {
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn sleep(&self, duration: Duration) -> Boxed<'_, ()> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+}
+
+/// `2026-11-29T12:03:41.512Z`.
+pub fn rfc3339(time: SystemTime) -> String {
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
+/// Draws from a seed: the same seed gives the same numbers for each purpose.
+pub struct RealIds {
+    seed: [u8; 32],
+    drawn: RefCell<BTreeMap<&'static str, u64>>,
+}
+
+impl RealIds {
+    pub fn from_seed(seed: &[u8]) -> RealIds {
+        RealIds { seed: Sha256::digest(seed).into(), drawn: RefCell::default() }
+    }
+
+    /// A seed from the system's random source.
+    pub fn random() -> io::Result<RealIds> {
+        let mut seed = [0u8; 32];
+        io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut seed)?;
+        Ok(RealIds { seed, drawn: RefCell::default() })
+    }
+}
+
+impl Ids for RealIds {
+    fn draw(&self, purpose: &'static str) -> u64 {
+        let mut drawn = self.drawn.borrow_mut();
+        let count = drawn.entry(purpose).or_insert(0);
+        *count += 1;
+        let mut hash = Sha256::new();
+        hash.update(self.seed);
+        hash.update(purpose.as_bytes());
+        hash.update(count.to_le_bytes());
+        let digest = hash.finalize();
+        let mut first = [0u8; 8];
+        first.copy_from_slice(&digest[..8]);
+        u64::from_le_bytes(first)
+    }
+}
+
+pub struct RealDir;
+
+impl Dir for RealDir {
+    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            entries.push(DirEntry { name: entry.file_name(), is_dir: kind.is_dir(), is_symlink: kind.is_symlink() });
+        }
+        entries.sort_by(|a, b| a.name.as_encoded_bytes().cmp(b.name.as_encoded_bytes()));
+        Ok(entries)
+    }
+
+    fn walk(&self, root: &Path, options: WalkOptions) -> (Vec<PathBuf>, Vec<String>) {
+        let walk = ignore::WalkBuilder::new(root)
+            .hidden(false)
+            .parents(false)
+            .ignore(options.gitignore)
+            .git_ignore(options.gitignore)
+            .git_exclude(options.gitignore)
+            .git_global(false)
+            .require_git(false)
+            .follow_links(false)
+            .filter_entry(move |entry| {
+                if entry.depth() == 0 {
+                    return true;
+                }
+                if entry.file_name() == ".git" {
+                    return false;
+                }
+                let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
+                options.nested_repositories || !is_dir || !entry.path().join(".git").exists()
+            })
+            .build();
+        let (mut paths, mut errors) = (Vec::new(), Vec::new());
+        for entry in walk {
+            match entry {
+                Ok(entry) if entry.file_type().is_some_and(|kind| !kind.is_dir()) => {
+                    if let Ok(path) = entry.path().strip_prefix(root) {
+                        paths.push(path.to_owned());
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        paths.sort_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
+        errors.sort();
+        (paths, errors)
+    }
+}
+
+pub struct RealEnv;
+
+impl Env for RealEnv {
+    fn var(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn vars(&self) -> Vec<(String, String)> {
+        let mut vars: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        vars.sort();
+        vars
+    }
+}
+
+/// Milliseconds since 1970, for names and comparisons.
+pub fn unix_millis(time: SystemTime) -> u128 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis())
+}
