@@ -4,14 +4,25 @@
 //! the log. Called by the turn (agent) and the goal loop (judge).
 
 mod catalog;
+mod conversation;
 mod error;
+mod estimate;
+mod gateway;
+mod http;
+mod ledger;
 mod price;
 mod reply;
 mod request;
+mod retry;
 pub mod wire;
 
 pub use catalog::{Endpoint, EndpointError, KeySource, ModelSpec, ProviderSpec, resolve, usable};
+pub use conversation::Conversation;
 pub use error::ModelError;
+pub use estimate::{Count, Factor};
+pub use gateway::{Ask, CallError, Gateway, Meter};
+pub use http::Http;
+pub use ledger::{Hit, Ledger};
 pub use price::Price;
 pub use reply::{Delta, Partial, Reply, Stop, blocks_text};
 pub(crate) use request::hex;

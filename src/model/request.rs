@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
+use super::estimate::Count;
 use super::wire::Wire;
 use crate::session::Message;
 
@@ -41,21 +42,30 @@ pub struct Rest {
     /// Sealed: sent before, never touched again. The first segment is the head.
     sealed: Vec<Bytes>,
     sealed_bytes: u64,
+    count: Count,
     hash: Sha256,
-    /// Encoded and not sent yet.
+    /// Wire messages encoded so far.
     messages: u64,
 }
 
 impl Rest {
     /// Starts with the head's exact bytes (from `Wire::head`, or frozen in a session).
     pub fn new(wire: Wire, head: &str) -> Rest {
-        let mut rest = Rest { wire, sealed: Vec::new(), sealed_bytes: 0, hash: Sha256::new(), messages: 0 };
+        let mut rest = Rest {
+            wire,
+            sealed: Vec::new(),
+            sealed_bytes: 0,
+            count: Count::default(),
+            hash: Sha256::new(),
+            messages: 0,
+        };
         rest.push(Bytes::copy_from_slice(head.as_bytes()));
         rest
     }
 
     fn push(&mut self, segment: Bytes) {
         self.hash.update(&segment);
+        self.count = self.count.plus(Count::of(&segment));
         self.sealed_bytes += segment.len() as u64;
         self.sealed.push(segment);
     }
@@ -77,6 +87,11 @@ impl Rest {
         hex(&hash.finalize())
     }
 
+    /// The estimator's count of what is sealed.
+    pub const fn count(&self) -> Count {
+        self.count
+    }
+
     /// Bytes of the rest as it would be sent now.
     pub fn len(&self) -> u64 {
         self.sealed_bytes + self.wire.close().len() as u64
@@ -92,9 +107,9 @@ impl Rest {
     }
 
     /// The whole body behind a front.
-    pub fn body(&self, front: &Front<'_>) -> Vec<Bytes> {
+    pub fn body(&self, front: &[u8]) -> Vec<Bytes> {
         let mut segments = Vec::with_capacity(self.sealed.len() + 2);
-        segments.push(Bytes::from(self.wire.front(front)));
+        segments.push(Bytes::copy_from_slice(front));
         segments.extend(self.sealed.iter().cloned());
         segments.push(Bytes::from_static(self.wire.close().as_bytes()));
         segments

@@ -67,10 +67,23 @@ pub enum Fact {
     Iteration {
         iteration: u64,
     },
+    /// The result of a call of the last reply stands shorter than its own message says, because the results of
+    /// that reply together were too large. Only before they are sent.
+    Recut {
+        call_id: String,
+        text: String,
+    },
     // the rest
     /// A run of the session started.
     Run(Box<RunStart>),
     Call(Call),
+    /// One attempt of a call failed.
+    Attempt {
+        lane: Lane,
+        n: u64,
+        number: u64,
+        attempt: Attempt,
+    },
     Settled(Box<Settled>),
     ToolStarted(ToolStart),
     Tool(Box<ToolDone>),
@@ -131,6 +144,7 @@ impl Fact {
                 | Fact::Verdict { .. }
                 | Fact::Checks { .. }
                 | Fact::Iteration { .. }
+                | Fact::Recut { .. }
         )
     }
 }
@@ -295,6 +309,9 @@ pub struct Settled {
     /// What the provider reported to have changed in the request, as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_transformations: Option<String>,
+    /// The estimator's correction as it stood after this call, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor_pct: Option<u64>,
 }
 
 /// One HTTP try inside a call, and where its line stands in `wire.jsonl`.

@@ -4,10 +4,12 @@
 //! Invariant: port traits live here and nowhere else; no other room reads a clock, an environment variable, a
 //! directory listing or a random number by itself. Every room may use this one.
 
+mod halt;
 mod paths;
 mod ports;
 mod real;
 
+pub use halt::{Halt, Why};
 pub use paths::{Roots, home_dir};
 pub use ports::{
     Body, Boxed, Captured, Clock, Command, CommandKind, Dir, DirEntry, Ending, Env, Exec, ExecError, Finished,

@@ -1,0 +1,572 @@
+//! The one door to a model, for every lane: reserve → log → send and retry → settle → log.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::catalog::{Endpoint, KeySource};
+use super::conversation::Conversation;
+use super::error::ModelError;
+use super::ledger::{Hit, Ledger, Reservation, caps};
+use super::reply::{Delta, Partial, Reply, Stop};
+use super::request::Front;
+use super::retry::{Next, Outage};
+use crate::event::{CostKnown, Event, Lane, Limits, Micros, Usage};
+use crate::session::{Attempt, Call, Fact, Message, Session, SessionError, Settled, State, Sync, WireAttempt};
+use crate::world::{Body, Halt, HttpRequest, HttpResponse, Tag, TransportError, Why, World};
+
+/// Connecting takes no longer than this.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Response headers that are kept in the wire log; everything else may hold what nobody should store.
+const KEPT_HEADERS: [&str; 7] = [
+    "content-type",
+    "retry-after",
+    "retry-after-ms",
+    "x-should-retry",
+    "request-id",
+    "x-request-id",
+    "content-encoding",
+];
+
+/// Why a call gave no reply.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// Not sent: even the smallest useful reservation would break a limit.
+    #[error("the next call would break `{}`", .0.key())]
+    Limit(Hit),
+    /// Not sent: the window has no room for a useful reply.
+    #[error("the request ({occupancy_tokens} tokens) leaves no room for a reply in a window of {window_tokens}")]
+    NoRoom { occupancy_tokens: u64, window_tokens: u64 },
+    /// Final at once.
+    #[error(transparent)]
+    Model(ModelError),
+    /// The outage budget is used up. `retry_after` when the provider named a wait or limited the rate.
+    #[error("gave up after {attempts} attempts: {error}")]
+    Exhausted { error: ModelError, attempts: u64, retry_after: Option<Duration> },
+    /// The run was halted; the text that had arrived.
+    #[error("stopped")]
+    Halted { why: Why, text: String },
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+/// One call.
+pub struct Ask<'a> {
+    pub lane: Lane,
+    pub endpoint: &'a Endpoint,
+    /// The one tool the model must call.
+    pub force_tool: Option<&'a str>,
+    /// Most time for one attempt, besides the endpoint's own timeouts.
+    pub attempt_timeout: Option<Duration>,
+    /// Whether the reply becomes a message of the history (agent lane).
+    pub entry: bool,
+}
+
+/// Time that does not count, and what is going on right now.
+#[derive(Default)]
+pub struct Meter {
+    waited: Cell<Duration>,
+    waiting_since: Cell<Option<Duration>>,
+    attempting: Cell<bool>,
+}
+
+impl Meter {
+    /// All waits for a provider so far, the running one included. `now` is the clock's `elapsed`.
+    pub fn waited(&self, now: Duration) -> Duration {
+        self.waited.get() + self.waiting_since.get().map_or(Duration::ZERO, |since| now.saturating_sub(since))
+    }
+
+    /// True while a request is on its way or a wait for a provider lasts.
+    pub fn occupied(&self) -> bool {
+        self.attempting.get() || self.waiting_since.get().is_some()
+    }
+}
+
+pub struct Gateway {
+    world: World,
+    session: Session,
+    halt: Halt,
+    ledger: RefCell<Ledger>,
+    meter: Meter,
+    max_wait: Duration,
+    deltas: bool,
+    pending_sync: RefCell<Option<Sync>>,
+}
+
+/// How one attempt ended, with what it is known to have cost.
+struct Tried {
+    outcome: Result<Reply, Failed>,
+    record: Attempt,
+    /// Usage and whether the provider reported all of it; `None` when nothing was billed.
+    bill: Option<(Usage, CostKnown)>,
+}
+
+enum Failed {
+    Model(ModelError),
+    Halted(Why, String),
+}
+
+impl Gateway {
+    pub fn new(
+        world: World,
+        session: Session,
+        halt: Halt,
+        limits: &Limits,
+        state: &State,
+        max_wait: Duration,
+        deltas: bool,
+    ) -> Gateway {
+        Gateway {
+            world,
+            session,
+            halt,
+            ledger: RefCell::new(Ledger::fold(limits, &state.calls)),
+            meter: Meter::default(),
+            max_wait,
+            deltas,
+            pending_sync: RefCell::new(None),
+        }
+    }
+
+    /// Read access to the ledger.
+    pub fn ledger<T>(&self, read: impl FnOnce(&Ledger) -> T) -> T {
+        read(&self.ledger.borrow())
+    }
+
+    pub const fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Lets the disk catch up beside what follows; the next call of any lane waits for it.
+    pub fn sync_beside(&self) {
+        let sync = self.session.sync_start();
+        *self.pending_sync.borrow_mut() = Some(sync);
+    }
+
+    /// Waits for a sync that was started.
+    ///
+    /// # Errors
+    /// When the log could not be synced.
+    pub async fn synced(&self) -> Result<(), SessionError> {
+        let pending = self.pending_sync.borrow_mut().take();
+        match pending {
+            Some(sync) => sync.wait().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Calls the model with everything sealed in `conversation`.
+    ///
+    /// # Errors
+    /// See [`CallError`]; whatever the way, the call's cost is settled in the log when it returns.
+    pub async fn call(&self, conversation: &mut Conversation, ask: &Ask<'_>) -> Result<Reply, CallError> {
+        self.synced().await?;
+        let (call, reservation) = self.reserve(conversation, ask)?;
+        self.session.append(Fact::Call(call.clone()))?;
+        self.ledger.borrow_mut().count(ask.lane);
+
+        let started = self.world.clock.elapsed();
+        let waited_before = self.meter.waited(started);
+        let mut outage = Outage::new(self.max_wait);
+        let mut attempts: Vec<Attempt> = Vec::new();
+        let mut billed = Usage::default();
+        let mut cost = Micros::ZERO;
+        let mut known = CostKnown::Free;
+        let mut charged_tokens = 0;
+        let outcome = loop {
+            let number = attempts.len() as u64 + 1;
+            let mut tried = self.attempt(conversation, ask, &call, &reservation, number).await?;
+            if let Some((usage, how)) = tried.bill.take() {
+                let price = ask.endpoint.price.as_ref();
+                cost = cost.saturating_add(price.map_or(Micros::ZERO, |price| price.cost(&usage)));
+                charged_tokens += usage.total_tokens();
+                known = if known == CostKnown::UpperBound { known } else { how };
+                billed.add(&usage);
+            }
+            let error = match tried.outcome {
+                Ok(reply) => {
+                    attempts.push(tried.record);
+                    break Ok(reply);
+                }
+                Err(Failed::Halted(why, text)) => {
+                    attempts.push(tried.record);
+                    break Err(CallError::Halted { why, text });
+                }
+                Err(Failed::Model(error)) => error,
+            };
+            let next = outage.after(&error, &*self.world.ids);
+            if let Next::Wait(wait) = next {
+                tried.record.wait_ms = Some(wait.as_millis() as u64);
+            }
+            self.session.append(Fact::Attempt { lane: ask.lane, n: call.n, number, attempt: tried.record.clone() })?;
+            attempts.push(tried.record);
+            match next {
+                Next::Wait(wait) => {
+                    if let Err(why) = self.wait(ask.lane, &error, wait).await {
+                        break Err(CallError::Halted { why, text: String::new() });
+                    }
+                }
+                Next::GiveUp if error.retryable() => {
+                    let retry_after = match &error {
+                        ModelError::RateLimited { wait, .. } => Some(wait.unwrap_or(self.max_wait)),
+                        other => other.wait(),
+                    };
+                    break Err(CallError::Exhausted { error, attempts: number, retry_after });
+                }
+                Next::GiveUp => break Err(CallError::Model(error)),
+            }
+        };
+
+        let now = self.world.clock.elapsed();
+        if let Ok(reply) = &outcome {
+            conversation.replied(reply);
+            if ask.entry {
+                self.session.append(Fact::Message(entry(reply)))?;
+            }
+        } else if let Err(CallError::Halted { text, .. }) = &outcome
+            && ask.entry
+            && !text.trim().is_empty()
+        {
+            self.session.append(Fact::Message(Message::Assistant {
+                blocks: vec![crate::session::Block::Text { text: text.clone() }],
+                interrupted: true,
+                refused: None,
+            }))?;
+        }
+        let total_cost = self.ledger.borrow().spent().saturating_add(cost);
+        let settled = Settled {
+            lane: ask.lane,
+            n: call.n,
+            model: match &outcome {
+                Ok(Reply { model: Some(model), .. }) => format!("{}/{model}", ask.endpoint.provider),
+                _ => ask.endpoint.name(),
+            },
+            usage: (known != CostKnown::Free).then_some(billed),
+            cost,
+            known,
+            charged_tokens,
+            attempts,
+            duration_ms: millis(now.saturating_sub(started)),
+            waited_ms: millis(self.meter.waited(now).saturating_sub(waited_before)),
+            occupancy_tokens: (ask.lane == Lane::Agent).then(|| conversation.occupancy_tokens()),
+            window_tokens: (ask.lane == Lane::Agent).then_some(ask.endpoint.window_tokens),
+            total_cost,
+            stop: match &outcome {
+                Ok(reply) => reply.stop.name(),
+                Err(CallError::Halted { why, .. }) => format!("stopped: {}", why.name()),
+                Err(_) => "error".to_owned(),
+            },
+            error: outcome.as_ref().err().map(ToString::to_string),
+            reply: match &outcome {
+                Ok(reply) if !ask.entry => Some(reply.blocks.clone()),
+                _ => None,
+            },
+            input_transformations: match &outcome {
+                Ok(reply) => reply.input_transformations.clone(),
+                Err(_) => None,
+            },
+            factor_pct: Some(conversation.factor().0),
+        };
+        let changed = settled.input_transformations.is_some();
+        self.ledger.borrow_mut().settle(&settled);
+        self.session.append(Fact::Settled(Box::new(settled)))?;
+        if changed {
+            self.session.append(Fact::Notice {
+                code: "input_transformed".to_owned(),
+                text: format!("{} reports that it changed the request before running it", ask.endpoint.provider),
+            })?;
+        }
+        outcome
+    }
+
+    fn reserve(&self, conversation: &Conversation, ask: &Ask<'_>) -> Result<(Call, Reservation), CallError> {
+        let endpoint = ask.endpoint;
+        let window = endpoint.window_tokens;
+        let occupancy = conversation.occupancy_tokens();
+        let guessed = conversation.estimated_tokens();
+        let margin = window / 50 + guessed * 2 / 5;
+        let room = window.saturating_sub(occupancy).saturating_sub(margin);
+        let least_room = (window / 8).min(8_192) / 2;
+        let caps = caps(endpoint.max_output_tokens, room);
+        if caps.is_empty() || room < least_room {
+            return Err(CallError::NoRoom { occupancy_tokens: occupancy, window_tokens: window });
+        }
+        let input = occupancy + guessed * 2 / 5;
+        let ledger = self.ledger.borrow();
+        let reservation = ledger.reserve(endpoint, input, &caps).map_err(CallError::Limit)?;
+        let call = Call {
+            lane: ask.lane,
+            n: ledger.next_n(ask.lane),
+            model: endpoint.name(),
+            digest: conversation.rest().digest(),
+            rest_bytes: conversation.rest().len(),
+            estimate_tokens: occupancy,
+            max_output_tokens: reservation.max_output_tokens,
+            reserved: reservation.cost,
+            reserved_tokens: reservation.tokens,
+        };
+        Ok((call, reservation))
+    }
+
+    async fn wait(&self, lane: Lane, error: &ModelError, wait: Duration) -> Result<(), Why> {
+        self.session.emit(Event::RunWaiting { lane, reason: error.to_string(), wait_ms: millis(wait) });
+        let since = self.world.clock.elapsed();
+        self.meter.waiting_since.set(Some(since));
+        let ended = self.halt.run(self.world.clock.sleep(wait)).await;
+        self.meter.waiting_since.set(None);
+        let spent = self.world.clock.elapsed().saturating_sub(since);
+        self.meter.waited.set(self.meter.waited.get() + spent);
+        ended
+    }
+
+    /// One HTTP try: sends, decodes, writes the wire line. Only a session error is an error of this function.
+    async fn attempt(
+        &self,
+        conversation: &mut Conversation,
+        ask: &Ask<'_>,
+        call: &Call,
+        reservation: &Reservation,
+        number: u64,
+    ) -> Result<Tried, CallError> {
+        let endpoint = ask.endpoint;
+        let front = endpoint.wire.front(&Front {
+            model: &endpoint.model,
+            max_output_tokens: reservation.max_output_tokens,
+            force_tool: ask.force_tool,
+            reasoning_effort: endpoint.reasoning_effort.as_deref(),
+            extra_body: &endpoint.extra_body,
+        });
+        let key = self.key(endpoint);
+        let mut headers = endpoint.wire.headers(key.as_deref());
+        headers.extend(endpoint.headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
+        let url = url(endpoint);
+        let request = HttpRequest {
+            tag: Tag { lane: ask.lane, n: call.n, attempt: number },
+            method: "POST",
+            url: url.clone(),
+            headers,
+            body: Body(conversation.rest().body(&front)),
+            connect_timeout: CONNECT_TIMEOUT,
+        };
+        let started = self.world.clock.elapsed();
+        let mut taken = Taken::default();
+        self.meter.attempting.set(true);
+        let ended = self.halt.run(self.exchange(ask, request, &mut taken)).await;
+        self.meter.attempting.set(false);
+
+        let end = match &ended {
+            Ok(Ok(_)) => "eof",
+            Ok(Err(error)) => taken.end(error),
+            Err(_) => "abort",
+        };
+        let (keep, add) = conversation.next_wire();
+        let (wire_offset, wire_bytes) = self.session.wire(&WireAttempt {
+            lane: ask.lane,
+            n: call.n,
+            attempt: number,
+            method: "POST",
+            url: &url,
+            request_headers: &[],
+            front: &front,
+            keep,
+            add: &add,
+            sha256: &call.digest,
+            status: taken.status,
+            response_headers: &taken.headers,
+            body: &taken.body,
+            reads: &taken.reads,
+            end,
+            ms: millis(self.world.clock.elapsed().saturating_sub(started)),
+            redacted: false,
+        })?;
+        let record =
+            |error: Option<String>| Attempt { status: taken.status, error, wait_ms: None, wire_offset, wire_bytes };
+        let unfinished = || taken.bill(call.estimate_tokens, reservation);
+        Ok(match ended {
+            Ok(Ok(reply)) => {
+                let bill = match &reply.usage {
+                    Some(usage) => Some((usage.clone(), CostKnown::Reported)),
+                    None => unfinished(),
+                };
+                Tried { outcome: Ok(reply), record: record(None), bill }
+            }
+            Ok(Err(error)) => Tried {
+                record: record(Some(error.to_string())),
+                bill: unfinished(),
+                outcome: Err(Failed::Model(error)),
+            },
+            Err(why) => Tried {
+                record: record(Some(format!("stopped: {}", why.name()))),
+                bill: unfinished(),
+                outcome: Err(Failed::Halted(why, taken.partial.text.clone())),
+            },
+        })
+    }
+
+    /// Sends one request and decodes its response; leaves in `taken` what arrived, also when it is dropped.
+    async fn exchange(&self, ask: &Ask<'_>, request: HttpRequest, taken: &mut Taken) -> Result<Reply, ModelError> {
+        let endpoint = ask.endpoint;
+        let clock = &self.world.clock;
+        let mut whole = clock.sleep(ask.attempt_timeout.unwrap_or(Duration::from_secs(86_400)));
+        let mut quiet = clock.sleep(endpoint.first_event_timeout);
+        let mut response: HttpResponse = tokio::select! {
+            biased;
+            sent = self.world.transport.send(request) => sent.map_err(|error| taken.failed(&error))?,
+            () = &mut quiet => return Err(timeout("no response", endpoint.first_event_timeout)),
+            () = &mut whole => return Err(timeout("no reply", ask.attempt_timeout.unwrap_or_default())),
+        };
+        taken.status = Some(response.status);
+        taken.headers =
+            response.headers.iter().filter(|(name, _)| KEPT_HEADERS.contains(&name.as_str())).cloned().collect();
+        let ok = (200..300).contains(&response.status);
+        let mut decoder = endpoint.wire.decoder();
+        let mut deltas: Vec<Delta> = Vec::new();
+        loop {
+            let chunk = tokio::select! {
+                biased;
+                chunk = response.body.next() => match chunk {
+                    Ok(chunk) => chunk,
+                    // Whatever had arrived decides: a stream may be complete although its end was rough.
+                    Err(error) if ok => {
+                        let failed = taken.failed(&error);
+                        return decoder.finish().map_err(|_| failed);
+                    }
+                    Err(error) => return Err(taken.failed(&error)),
+                },
+                () = &mut quiet => return Err(timeout("nothing new in the reply", endpoint.idle_timeout)),
+                () = &mut whole => return Err(timeout("no whole reply", ask.attempt_timeout.unwrap_or_default())),
+            };
+            let Some(chunk) = chunk else { break };
+            taken.reads.push(taken.body.len() as u64);
+            taken.body.extend_from_slice(&chunk);
+            if !ok {
+                if taken.body.len() > 1_000_000 {
+                    break;
+                }
+                continue;
+            }
+            let pushed = decoder.push(&chunk, &mut deltas);
+            taken.partial = decoder.partial();
+            pushed?;
+            if !deltas.is_empty() {
+                quiet = clock.sleep(endpoint.idle_timeout);
+            }
+            for delta in deltas.drain(..) {
+                if let (true, Delta::Text(text)) = (self.deltas, delta) {
+                    self.session.emit(Event::ModelDelta { lane: ask.lane, text });
+                }
+            }
+        }
+        if ok {
+            return decoder.finish();
+        }
+        let now = self.world.clock.now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Err(endpoint.wire.error(response.status, &response.headers, &taken.body, now))
+    }
+
+    fn key(&self, endpoint: &Endpoint) -> Option<String> {
+        match &endpoint.key {
+            KeySource::None => None,
+            KeySource::Env(names) => {
+                names.iter().find_map(|name| self.world.env.var(name).filter(|value| !value.trim().is_empty()))
+            }
+        }
+    }
+}
+
+/// What arrived of one response.
+#[derive(Default)]
+struct Taken {
+    status: Option<u16>,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+    reads: Vec<u64>,
+    partial: Partial,
+    lost: Option<&'static str>,
+}
+
+impl Taken {
+    fn failed(&mut self, error: &TransportError) -> ModelError {
+        self.lost = Some(match error {
+            TransportError::Connect(_) => "connect",
+            TransportError::Timeout => "timeout",
+            TransportError::Reset(_) | TransportError::Miss(_) => "reset",
+        });
+        match error {
+            TransportError::Connect(text) | TransportError::Reset(text) => ModelError::Network(text.clone()),
+            TransportError::Timeout => ModelError::Timeout("the connection".to_owned()),
+            TransportError::Miss(text) => ModelError::Miss(text.clone()),
+        }
+    }
+
+    fn end(&self, error: &ModelError) -> &'static str {
+        match (self.lost, error) {
+            (Some(lost), _) => lost,
+            (None, ModelError::Timeout(_)) => "timeout",
+            (None, _) => "eof",
+        }
+    }
+
+    /// What a response that did not become a reported reply is charged: nothing before a 2xx stream began, else
+    /// the input and the received output at their upper bound.
+    fn bill(&self, input_tokens: u64, reservation: &Reservation) -> Option<(Usage, CostKnown)> {
+        let began = self.status.is_some_and(|status| (200..300).contains(&status));
+        if !began || self.body.is_empty() {
+            return None;
+        }
+        let received = self.partial.output_bytes.min(reservation.max_output_tokens);
+        let usage = match &self.partial.usage {
+            Some(usage) if usage.input_tokens > 0 => {
+                Usage { output_tokens: usage.output_tokens.max(received), ..usage.clone() }
+            }
+            _ => Usage {
+                input_tokens: input_tokens.max(reservation.tokens.saturating_sub(reservation.max_output_tokens)),
+                output_tokens: received,
+                ..Usage::default()
+            },
+        };
+        Some((usage, CostKnown::UpperBound))
+    }
+}
+
+/// The message that a whole reply becomes. Calls of a reply that was cut at its output cap are not taken over:
+/// none of them may run, and half a call cannot be sent back.
+fn entry(reply: &Reply) -> Message {
+    let mut blocks = reply.blocks.clone();
+    if reply.stop == Stop::MaxTokens {
+        blocks.retain(|block| !matches!(block, crate::session::Block::Call { .. }));
+    }
+    let refused = match &reply.stop {
+        Stop::Refused(details) => Some(details.clone()),
+        _ => None,
+    };
+    Message::Assistant { blocks, interrupted: false, refused }
+}
+
+fn url(endpoint: &Endpoint) -> String {
+    let mut url = endpoint.wire.url(&endpoint.base_url);
+    for (index, (name, value)) in endpoint.query_params.iter().enumerate() {
+        url.push(if index == 0 && !url.contains('?') { '?' } else { '&' });
+        url.push_str(&format!("{}={}", encode(name), encode(value)));
+    }
+    url
+}
+
+/// Percent-encodes everything but unreserved characters (RFC 3986 §2.3).
+fn encode(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+        out
+    })
+}
+
+fn timeout(what: &str, after: Duration) -> ModelError {
+    ModelError::Timeout(format!("{what} for {}", humantime::format_duration(after)))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,86 @@
+//! When a failed attempt is tried again: exponential waits with jitter, the provider's own words first.
+
+use std::time::Duration;
+
+use super::error::ModelError;
+use crate::world::Ids;
+
+/// The outage budget of one call chain.
+#[derive(Debug, Clone)]
+pub struct Outage {
+    max_wait: Duration,
+    waited: Duration,
+    failures: u32,
+}
+
+/// What follows a failed attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Wait that long, then try again.
+    Wait(Duration),
+    /// The error is final, or the budget is used up.
+    GiveUp,
+}
+
+impl Outage {
+    pub const fn new(max_wait: Duration) -> Outage {
+        Outage { max_wait, waited: Duration::ZERO, failures: 0 }
+    }
+
+    /// Decides after one more failed attempt; `waited` counts what was decided before.
+    pub fn after(&mut self, error: &ModelError, ids: &dyn Ids) -> Next {
+        if !error.retryable() {
+            return Next::GiveUp;
+        }
+        self.failures += 1;
+        let wait = match error.wait() {
+            Some(wait) => wait,
+            None => {
+                let base = Duration::from_secs(1 << (self.failures - 1).min(6)).min(Duration::from_secs(60));
+                // Between half and the whole of the step, so that many runs do not come back at once.
+                let half = base / 2;
+                half + half.mul_f64(ids.draw("retry jitter") as f64 / u64::MAX as f64)
+            }
+        };
+        if self.waited + wait > self.max_wait {
+            return Next::GiveUp;
+        }
+        self.waited += wait;
+        Next::Wait(wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::RealIds;
+
+    fn overloaded(wait: Option<u64>) -> ModelError {
+        ModelError::Overloaded { message: "busy".into(), wait: wait.map(Duration::from_secs) }
+    }
+
+    #[test]
+    fn waits_double_up_to_a_minute_within_the_budget() {
+        let ids = RealIds::from_seed(b"x");
+        let mut outage = Outage::new(Duration::from_secs(600));
+        let mut waits = Vec::new();
+        while let Next::Wait(wait) = outage.after(&overloaded(None), &ids) {
+            waits.push(wait.as_secs_f64());
+        }
+        for (i, wait) in waits.iter().enumerate() {
+            let step = f64::from(1u32 << i.min(6)).min(60.0);
+            assert!(*wait >= step / 2.0 && *wait <= step, "{i}: {wait}");
+        }
+        assert!(waits.iter().sum::<f64>() <= 600.0);
+        assert!(waits.len() >= 12, "{waits:?}");
+    }
+
+    #[test]
+    fn the_providers_wait_wins_and_a_longer_one_than_the_budget_gives_up() {
+        let ids = RealIds::from_seed(b"x");
+        let mut outage = Outage::new(Duration::from_secs(30));
+        assert_eq!(outage.after(&overloaded(Some(7)), &ids), Next::Wait(Duration::from_secs(7)));
+        assert_eq!(outage.after(&overloaded(Some(24)), &ids), Next::GiveUp);
+        assert_eq!(outage.after(&ModelError::Auth("no".into()), &ids), Next::GiveUp);
+    }
+}
