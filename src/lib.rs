@@ -9,5 +9,6 @@ pub mod process;
 pub mod report;
 pub mod session;
 pub mod tools;
+pub mod turn;
 pub mod workspace;
 pub mod world;

@@ -1,0 +1,514 @@
+//! The agent of a session: its history, its steps, its tools.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::nudge::{Repeat, Repeats};
+use super::results;
+use crate::event::{Event, Lane, ToolStatus, TurnEnd};
+use crate::model::{Ask, CallError, Conversation, Endpoint, Gateway, ModelError, Reply, Stop};
+use crate::session::{Block, Fact, Message, Origin, Session, SessionError, Spool, ToolDone, ToolStart};
+use crate::tools::{Ran, ToolCall, Tools};
+use crate::world::{Boxed, Halt, JobInfo, JobState, Roots, Why, World};
+
+/// Most tool calls of one reply that are run.
+const MOST_CALLS: usize = 32;
+/// Replies in a row that may be cut at the output cap.
+const MOST_CUTS: u32 = 3;
+/// Nudges for replies without text and call.
+const MOST_SILENT: u32 = 2;
+/// Steps with open tasks and no `todo-write` before the reminder.
+const STALE_TASKS_AFTER: u64 = 20;
+/// A running tool call may finish for so long when the run drains.
+const DRAIN_FOR: Duration = Duration::from_secs(60);
+
+/// Something that must be finished before the first tool that can change the workspace: the baseline.
+pub type Gate = Boxed<'static, bool>;
+
+/// Why a turn did not end by itself: the run ends.
+#[derive(Debug)]
+pub enum Ended {
+    Call(CallError),
+    Halted(Why),
+    Session(SessionError),
+    /// The baseline found something that ends the run.
+    Baseline,
+}
+
+impl From<SessionError> for Ended {
+    fn from(error: SessionError) -> Self {
+        Ended::Session(error)
+    }
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone)]
+pub struct TurnDone {
+    pub end: TurnEnd,
+    /// The last text of the agent in this turn.
+    pub last_text: String,
+    /// The summary given with `goal-complete`.
+    pub complete: Option<String>,
+    /// For failed and refused turns: why.
+    pub why: Option<String>,
+}
+
+/// Everything an agent is made of.
+pub struct AgentParts {
+    pub world: World,
+    pub session: Session,
+    pub gateway: Rc<Gateway>,
+    pub halt: Halt,
+    pub roots: Roots,
+    pub endpoint: Endpoint,
+    pub tools: Tools,
+    pub conversation: Conversation,
+    /// Said and not sent yet (on resume).
+    pub unsent: Vec<Message>,
+    /// Of the session.
+    pub step_limit: u64,
+    pub steps_per_iteration: u64,
+    pub sync_strict: bool,
+    /// Awaited before the first tool that can change something.
+    pub gate: Option<Gate>,
+    /// Texts to be delivered at the next step boundary.
+    pub steering: Rc<RefCell<VecDeque<String>>>,
+    /// How many messages the judge may want to see.
+    pub recent: usize,
+    /// The note that little is left, when that is so.
+    pub pressing: Rc<dyn Fn() -> Option<String>>,
+}
+
+pub struct Agent {
+    parts: AgentParts,
+    spool: Rc<Spool>,
+    wound_down: bool,
+    recent: VecDeque<Message>,
+    /// Jobs whose end the agent was told.
+    jobs_told: BTreeMap<String, JobState>,
+}
+
+/// What is counted within one turn.
+#[derive(Default)]
+struct Turn {
+    steps: u64,
+    repeats: Repeats,
+    silent: u32,
+    cuts: u32,
+    since_tasks: u64,
+    reminded: bool,
+    plan_line: bool,
+    last_text: String,
+}
+
+impl Agent {
+    pub fn new(parts: AgentParts) -> Agent {
+        let spool = parts.session.spool();
+        Agent { parts, spool, wound_down: false, recent: VecDeque::new(), jobs_told: BTreeMap::new() }
+    }
+
+    /// Logs a message and keeps it for the next request.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub fn say(&mut self, message: Message) -> Result<(), SessionError> {
+        self.parts.session.append(Fact::Message(message.clone()))?;
+        self.keep(message.clone());
+        self.parts.unsent.push(message);
+        Ok(())
+    }
+
+    /// Keeps a message for whoever asks for the latest ones.
+    pub fn keep(&mut self, message: Message) {
+        if self.recent.len() >= self.parts.recent.max(1) {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(message);
+    }
+
+    /// The latest messages, oldest first.
+    pub fn recent(&self) -> impl Iterator<Item = &Message> {
+        self.recent.iter()
+    }
+
+    fn operator(&mut self, text: impl Into<String>) -> Result<(), SessionError> {
+        self.say(Message::Operator { text: text.into() })
+    }
+
+    pub const fn tools(&self) -> &Tools {
+        &self.parts.tools
+    }
+
+    /// Waits for the baseline; false when it ended the run.
+    pub async fn baseline(&mut self) -> bool {
+        match self.parts.gate.take() {
+            Some(gate) => gate.await,
+            None => true,
+        }
+    }
+
+    /// Works until the model asks for no more tools. `steps_taken` are those of this turn before a resume.
+    ///
+    /// # Errors
+    /// What ends the run: see [`Ended`].
+    pub async fn turn(&mut self, iteration: u64, steps_taken: u64) -> Result<TurnDone, Ended> {
+        let mut turn = Turn { steps: steps_taken, ..Turn::default() };
+        loop {
+            if let Some(why) = self.parts.halt.why() {
+                return Err(Ended::Halted(why));
+            }
+            let taken = self.parts.gateway.ledger(|ledger| ledger.calls(Lane::Agent));
+            if taken >= self.parts.step_limit || turn.steps >= self.parts.steps_per_iteration {
+                return Ok(self.done(&turn, TurnEnd::Budget, None));
+            }
+            self.boundary(&mut turn)?;
+            self.parts.session.emit(Event::StepStarted { iteration, step: taken + 1 });
+            let reply = self.ask().await?;
+            turn.steps += 1;
+            turn.since_tasks += 1;
+            let text = reply.text();
+            if !text.trim().is_empty() {
+                turn.last_text = text;
+            }
+            if let Some(done) = self.act(&mut turn, &reply).await? {
+                return Ok(done);
+            }
+        }
+    }
+
+    fn done(&self, turn: &Turn, end: TurnEnd, why: Option<String>) -> TurnDone {
+        TurnDone { end, last_text: turn.last_text.clone(), complete: None, why }
+    }
+
+    /// What reaches the agent between two steps: steering, exits of jobs, notes.
+    fn boundary(&mut self, turn: &mut Turn) -> Result<(), SessionError> {
+        let before_call = self.parts.gateway.ledger(|ledger| ledger.next_n(Lane::Agent));
+        loop {
+            let next = self.parts.steering.borrow_mut().pop_front();
+            let Some(text) = next else { break };
+            self.parts.session.append(Fact::Delivery { what: "steer".to_owned(), before_call })?;
+            self.say(Message::User { origin: Origin::Steer, text })?;
+        }
+        for job in self.parts.world.exec.jobs() {
+            let (told, over) = (self.jobs_told.get(&job.id), !matches!(job.state, JobState::Running));
+            if over && told != Some(&job.state) {
+                let text = job_line(&job);
+                self.parts.session.append(Fact::Delivery { what: job.id.clone(), before_call })?;
+                self.say(Message::User { origin: Origin::Job, text })?;
+                self.jobs_told.insert(job.id, job.state);
+            }
+        }
+        if !turn.reminded && turn.since_tasks >= STALE_TASKS_AFTER && self.parts.tools.tasks().open_count() > 0 {
+            turn.reminded = true;
+            self.operator(format!(
+                "{} tasks of your list are open and it was not updated for {STALE_TASKS_AFTER} steps. Bring it up to \
+                 date with todo-write beside your next action.",
+                self.parts.tools.tasks().open_count()
+            ))?;
+        }
+        if !self.wound_down
+            && let Some(note) = (self.parts.pressing)()
+        {
+            self.wound_down = true;
+            self.operator(note)?;
+        }
+        Ok(())
+    }
+
+    async fn ask(&mut self) -> Result<Reply, Ended> {
+        let said = std::mem::take(&mut self.parts.unsent);
+        self.parts.conversation.seal(&said);
+        let ask = Ask {
+            lane: Lane::Agent,
+            endpoint: &self.parts.endpoint,
+            force_tool: None,
+            attempt_timeout: None,
+            entry: true,
+        };
+        let reply = self.parts.gateway.call(&mut self.parts.conversation, &ask).await.map_err(|error| match error {
+            CallError::Halted { why, .. } => Ended::Halted(why),
+            CallError::Session(error) => Ended::Session(error),
+            other => Ended::Call(other),
+        })?;
+        self.parts.gateway.sync_beside();
+        Ok(reply)
+    }
+
+    /// Acts on a reply that arrived whole; `Some` ends the turn.
+    async fn act(&mut self, turn: &mut Turn, reply: &Reply) -> Result<Option<TurnDone>, Ended> {
+        if let Stop::Refused(details) = &reply.stop {
+            return Ok(Some(self.done(turn, TurnEnd::Refused, Some(details.clone()))));
+        }
+        if reply.stop == Stop::ContextExceeded {
+            let message = "the reply ended because the window is full".to_owned();
+            return Err(Ended::Call(CallError::Model(ModelError::ContextOverflow { message, limit_tokens: None })));
+        }
+        let calls: Vec<ToolCall> = reply
+            .calls()
+            .map(|(id, name, arguments)| ToolCall {
+                id: id.to_owned(),
+                name: name.to_owned(),
+                arguments: arguments.to_owned(),
+            })
+            .collect();
+        let blocks: Vec<Block> = match reply.stop {
+            Stop::MaxTokens => {
+                reply.blocks.iter().filter(|block| !matches!(block, Block::Call { .. })).cloned().collect()
+            }
+            _ => reply.blocks.clone(),
+        };
+        // The gateway has logged it; here it only joins what the next request carries.
+        let message = Message::Assistant { blocks, interrupted: false, refused: None };
+        self.keep(message.clone());
+        self.parts.unsent.push(message);
+
+        if reply.stop == Stop::MaxTokens {
+            turn.cuts += 1;
+            if turn.cuts > MOST_CUTS {
+                let why = "its replies were cut at the output cap again and again".to_owned();
+                return Ok(Some(self.done(turn, TurnEnd::Failed, Some(why))));
+            }
+            self.operator(if calls.is_empty() {
+                "Your reply was cut at the output cap. Go on exactly where it ended."
+            } else {
+                "Your reply was cut at the output cap inside a tool call; none of its calls was run. Issue the calls \
+                 again, smaller: write long files in several parts."
+            })?;
+            return Ok(None);
+        }
+        turn.cuts = 0;
+        if calls.is_empty() {
+            if reply.stop == Stop::Pause {
+                return Ok(None);
+            }
+            if reply.text().trim().is_empty() {
+                turn.silent += 1;
+                if turn.silent > MOST_SILENT {
+                    let why = "its replies were empty".to_owned();
+                    return Ok(Some(self.done(turn, TurnEnd::Failed, Some(why))));
+                }
+                self.operator("Your reply was empty. Go on with the goal: call a tool, or say what you found.")?;
+                return Ok(None);
+            }
+            return Ok(Some(self.done(turn, TurnEnd::Done, None)));
+        }
+        turn.silent = 0;
+        self.run_calls(turn, &calls).await
+    }
+
+    async fn run_calls(&mut self, turn: &mut Turn, calls: &[ToolCall]) -> Result<Option<TurnDone>, Ended> {
+        let mut results: Vec<Ran> = Vec::new();
+        let mut complete = None;
+        let mut stuck = false;
+        let mut tell = None;
+        let only_tasks = calls.len() <= MOST_CALLS && calls.iter().all(|call| self.tool_name(call) == "todo-write");
+        for (index, call) in calls.iter().enumerate() {
+            let last = index + 1 == calls.len();
+            let (mut ran, took) = if index >= MOST_CALLS {
+                self.not_run(
+                    call,
+                    format!("not run: a reply may hold at most {MOST_CALLS} tool calls; this is call {}", index + 1),
+                )
+            } else if complete.is_some() {
+                self.not_run(call, "not run: the turn ended with goal-complete".to_owned())
+            } else {
+                self.run_call(call).await?
+            };
+            if ran.tool == "todo-write" {
+                turn.since_tasks = 0;
+            }
+            if last && only_tasks && !turn.plan_line && ran.status == ToolStatus::Ok {
+                turn.plan_line = true;
+                ran.text
+                    .push_str("\nPlan updated. Continue with the next concrete action in the same response next time.");
+            }
+            if !matches!(ran.tool.as_str(), "wait" | "job-output") && ran.status != ToolStatus::Interrupted {
+                match turn.repeats.saw(&ran.tool, &call.arguments, &ran.text) {
+                    Repeat::Tell => tell = Some(ran.tool.clone()),
+                    Repeat::Stuck => stuck = true,
+                    Repeat::Fine => {}
+                }
+            }
+            if let Some((summary, _)) = &ran.complete {
+                complete = Some(summary.clone());
+            }
+            self.record(call, &ran, took)?;
+            let interrupted = ran.status == ToolStatus::Interrupted;
+            results.push(ran);
+            if interrupted || self.parts.halt.why().is_some() {
+                return Err(Ended::Halted(self.parts.halt.wait().await));
+            }
+        }
+        for (index, text) in results::together(&results, self.parts.endpoint.window_tokens) {
+            self.recut(&calls[index].id, text)?;
+        }
+        if let Some(summary) = complete {
+            let mut done = self.done(turn, TurnEnd::Done, None);
+            if done.last_text.trim().is_empty() {
+                done.last_text.clone_from(&summary);
+            }
+            done.complete = Some(summary);
+            return Ok(Some(done));
+        }
+        if stuck {
+            return Ok(Some(self.done(turn, TurnEnd::Stuck, None)));
+        }
+        if let Some(tool) = tell {
+            self.operator(format!(
+                "The same {tool} call gave the same result three times in a row. Repeating it will not help: find out \
+                 why, or take another way."
+            ))?;
+        }
+        Ok(None)
+    }
+
+    fn tool_name(&self, call: &ToolCall) -> String {
+        self.parts.tools.describe(call).0
+    }
+
+    fn not_run(&self, call: &ToolCall, text: String) -> (Ran, Duration) {
+        let (tool, summary) = self.parts.tools.describe(call);
+        let ran = Ran {
+            tool,
+            summary,
+            status: ToolStatus::Refused,
+            full: text.clone(),
+            output_bytes: text.len() as u64,
+            text,
+            spool: None,
+            marks: Vec::new(),
+            changed: Vec::new(),
+            tasks: None,
+            complete: None,
+        };
+        (ran, Duration::ZERO)
+    }
+
+    /// Runs one call: logs that it starts, runs it, and when the run is halted ends what it started.
+    async fn run_call(&mut self, call: &ToolCall) -> Result<(Ran, Duration), Ended> {
+        if self.parts.tools.changes(call) && self.parts.gate.is_some() {
+            let ready = self.parts.halt.clone().run(self.baseline()).await;
+            match ready {
+                Ok(true) => {}
+                Ok(false) => return Err(Ended::Baseline),
+                Err(why) => return Err(Ended::Halted(why)),
+            }
+        }
+        if self.parts.sync_strict {
+            self.parts.session.sync_now().await?;
+        }
+        let (tool, summary) = self.parts.tools.describe(call);
+        self.parts.session.append(Fact::ToolStarted(ToolStart {
+            call_id: call.id.clone(),
+            tool: tool.clone(),
+            summary: summary.clone(),
+        }))?;
+        let world = self.parts.world.clone();
+        let halt = self.parts.halt.clone();
+        let budget = results::one(self.parts.endpoint.window_tokens);
+        let started = world.clock.elapsed();
+        let ended = {
+            let run = self.parts.tools.run(&world, &self.parts.roots, &self.spool, call, budget);
+            tokio::pin!(run);
+            tokio::select! {
+                biased;
+                ran = &mut run => Some(ran),
+                why = halt.wait() => match why {
+                    Why::Drain => tokio::select! {
+                        ran = &mut run => Some(ran),
+                        () = world.clock.sleep(DRAIN_FOR) => None,
+                    },
+                    why => {
+                        let grace = if matches!(why, Why::Signal(_)) { 5 } else { 1 };
+                        tokio::select! {
+                            biased;
+                            ran = &mut run => Some(ran),
+                            _ = world.exec.shutdown(Duration::from_secs(grace)) => None,
+                        }
+                    }
+                }
+            }
+        };
+        let mut ran = ended.unwrap_or_else(|| {
+            let text = "[interrupted: the run was stopped while this call ran; its effects are unknown]".to_owned();
+            Ran {
+                tool,
+                summary,
+                status: ToolStatus::Interrupted,
+                full: text.clone(),
+                output_bytes: 0,
+                text,
+                spool: None,
+                marks: Vec::new(),
+                changed: Vec::new(),
+                tasks: None,
+                complete: None,
+            }
+        });
+        if halt.why().is_some_and(|why| why != Why::Drain) && self.parts.tools.changes(call) {
+            ran.status = ToolStatus::Interrupted;
+        }
+        Ok((ran, world.clock.elapsed().saturating_sub(started)))
+    }
+
+    /// Logs a call's end, and its result as the message it becomes.
+    fn record(&mut self, call: &ToolCall, ran: &Ran, took: Duration) -> Result<(), SessionError> {
+        self.parts.session.append(Fact::Tool(Box::new(ToolDone {
+            call_id: call.id.clone(),
+            tool: ran.tool.clone(),
+            summary: ran.summary.clone(),
+            status: ran.status,
+            duration_ms: took.as_millis() as u64,
+            output_bytes: ran.output_bytes,
+            spool: ran.spool,
+            marks: ran.marks.clone(),
+            changed: ran.changed.clone(),
+        })))?;
+        if let Some(graph) = &ran.tasks {
+            self.parts.session.append(Fact::Tasks { graph: graph.clone() })?;
+        }
+        self.say(Message::Tool {
+            call_id: call.id.clone(),
+            tool: ran.tool.clone(),
+            text: ran.text.clone(),
+            is_error: ran.status != ToolStatus::Ok,
+        })
+    }
+
+    fn recut(&mut self, id: &str, new: String) -> Result<(), SessionError> {
+        self.parts.session.append(Fact::Recut { call_id: id.to_owned(), text: new.clone() })?;
+        for message in &mut self.parts.unsent {
+            if let Message::Tool { call_id, text, .. } = message
+                && call_id == id
+            {
+                text.clone_from(&new);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `job-1 exited with 0 after 5m23s; last line: …`.
+fn job_line(job: &JobInfo) -> String {
+    let state = match &job.state {
+        JobState::Running => "is running".to_owned(),
+        JobState::LeaderExited { status, still_running } => {
+            format!("leader exited with {status}, {still_running} still running")
+        }
+        JobState::Exited(status) => format!("exited with {status}"),
+        JobState::Signaled(signal) => format!("was ended by signal {signal}"),
+        JobState::Killed => "was killed".to_owned(),
+        JobState::TimedOut => "timed out".to_owned(),
+        JobState::Lost => "was lost with its supervisor".to_owned(),
+    };
+    let after = job.ended.and_then(|ended| ended.duration_since(job.started).ok()).unwrap_or_default();
+    let after = humantime::format_duration(Duration::from_secs(after.as_secs()));
+    let mut text = format!("{} {state} after {}", job.id, after.to_string().replace(' ', ""));
+    if !job.last_line.is_empty() {
+        text.push_str("; last line: ");
+        text.push_str(&job.last_line);
+    }
+    text
+}
