@@ -92,9 +92,18 @@ pub enum Fact {
         iteration: u64,
         end: TurnEnd,
         summary: Option<String>,
+        /// For failed and refused turns.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
     },
     /// What progress was measured from, after the turn and its checks.
     Progress(Box<Progress>),
+    /// The workspace as the session found it: the tree of a private snapshot where it is a git repository, else
+    /// the name of a file in the session folder with the digests of all files.
+    Baseline {
+        git_tree: Option<String>,
+        listing: Option<String>,
+    },
     /// Background jobs.
     JobStarted {
         job: String,
