@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::config::{Check, Run};
+use super::config::{Check, Shell};
 use crate::event::{CheckResult, CheckStatus};
 use crate::model::hex;
 use crate::session::Spool;
@@ -139,7 +139,7 @@ fn missing_program(tail: &str) -> Option<String> {
 /// The command for a check or a setup step.
 pub fn command(
     kind: CommandKind,
-    run: &Run,
+    run: &Shell,
     roots: &Roots,
     cwd: &std::path::Path,
     timeout: Duration,

@@ -20,7 +20,7 @@ pub struct Config {
     /// Canonical.
     pub workspace: PathBuf,
     pub workspace_mode: WorkspaceMode,
-    pub setup: Vec<Run>,
+    pub setup: Vec<Shell>,
     pub model: ModelSpec,
     /// `None` when `judge: off`.
     pub judge: Option<Judge>,
@@ -55,7 +55,7 @@ pub enum WorkspaceMode {
 
 /// What to run: a text is given to `bash -euo pipefail -c`, a list is the argument list itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct Shell {
     pub argv: Vec<String>,
     /// As written, for people.
     pub shown: String,
@@ -76,7 +76,7 @@ pub struct Judge {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
     pub name: String,
-    pub run: Run,
+    pub run: Shell,
     /// Relative to the workspace.
     pub cwd: PathBuf,
     pub timeout: Duration,

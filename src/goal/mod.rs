@@ -10,5 +10,12 @@ mod message;
 mod outcome;
 mod packet;
 mod progress;
+mod result;
+mod run;
+mod watch;
 
-pub use config::{Check, Config, Judge, Run, When, WorkspaceMode};
+pub use config::{Check, Config, Judge, Shell, When, WorkspaceMode};
+pub use failure::Cause;
+pub use outcome::{Decision, decide};
+pub use result::early;
+pub use run::{Run, RunParts, goal_digest, own_dirs};

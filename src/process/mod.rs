@@ -11,3 +11,17 @@ pub struct EnvPolicy {
     /// Only a strict list (PATH, HOME, LANG, …) and `pass`, `set`.
     pub clean: bool,
 }
+
+// CONTRACT stubs until the process room is merged.
+#[derive(Debug, Clone, Copy)]
+pub enum SignalEvent {
+    Stop(i32),
+    Drain,
+    Status,
+}
+pub struct Signals;
+impl Signals {
+    pub async fn next(&mut self) -> SignalEvent {
+        std::future::pending().await
+    }
+}

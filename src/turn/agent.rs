@@ -512,3 +512,44 @@ fn job_line(job: &JobInfo) -> String {
     }
     text
 }
+
+impl Agent {
+    /// Goes on where an earlier run ended: results of calls that were running or never started, and a word after an
+    /// interruption. `last_text` becomes the last text of the agent.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub fn resume(&mut self, state: &crate::session::State, last_text: &mut String) -> Result<(), SessionError> {
+        self.parts.tools.restore(state.marks.clone(), state.tasks.clone());
+        let history = state.sent.iter().flatten().chain(&state.unsent);
+        for message in history {
+            if let Message::Assistant { blocks, refused: None, .. } = message {
+                let text = crate::model::blocks_text(blocks);
+                if !text.trim().is_empty() {
+                    *last_text = text;
+                }
+            }
+            self.keep(message.clone());
+        }
+        for (block, started) in &state.dangling {
+            let Block::Call { id, name, arguments } = block else { continue };
+            let call = ToolCall { id: id.clone(), name: name.clone(), arguments: arguments.clone() };
+            let text = if *started {
+                "[interrupted: the runner ended while this call ran; its effects are unknown. It was not run again.]"
+            } else {
+                "[not run: the runner ended before this call started]"
+            };
+            let (mut ran, took) = self.not_run(&call, text.to_owned());
+            ran.status = ToolStatus::Interrupted;
+            self.record(&call, &ran, took)?;
+        }
+        let interrupted = matches!(
+            state.unsent.iter().rev().find(|message| !matches!(message, Message::Operator { .. })),
+            Some(Message::Assistant { interrupted: true, .. })
+        );
+        if interrupted {
+            self.operator("You were interrupted here; go on.")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,630 @@
+//! One run of one goal: everything is put together, driven, and brought to its end in order.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::baseline::{Baseline, Found, listing};
+use super::config::Config;
+use super::failure::{Cause, session as session_cause};
+use super::iterate::{Bench, CHANGES_WITHIN, Loop, Stage, State, start_baseline};
+use super::judge;
+use super::progress::Seen;
+use super::result::{Before, Ending, Identity, result};
+use super::watch::{Timer, Watch, pressing};
+use crate::event::{GoalRef, Outcome, RunResult};
+use crate::model::{Conversation, Endpoint, Factor, Gateway};
+use crate::process::SignalEvent;
+use crate::session::{self, Block, Fact, Frozen, Line, Message, RunStart, Session, SessionError};
+use crate::tools::{ToolOptions, Tools};
+use crate::turn::{self, Agent, AgentParts};
+use crate::workspace::{Git, GitState, Protected, Tree};
+use crate::world::{Halt, Roots, Why, World};
+
+/// TERM to KILL in the teardown.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What a run is started with.
+pub struct RunParts {
+    pub world: World,
+    pub halt: Halt,
+    pub session: Session,
+    /// The facts of earlier runs of the session.
+    pub lines: Vec<Line>,
+    pub config: Rc<Config>,
+    pub endpoint: Endpoint,
+    pub judge: Option<Endpoint>,
+    pub roots: Roots,
+    pub run: String,
+    pub version: String,
+    /// The private copy, with `workspace_mode: copy`.
+    pub copy: Option<PathBuf>,
+    /// The level obtained.
+    pub sandbox: String,
+    /// spettro's own folders, which no file tool touches and no digest counts.
+    pub own_dirs: Vec<PathBuf>,
+    pub deltas: bool,
+    /// The command that resumes this session.
+    pub resume: Vec<String>,
+    pub steering: Rc<RefCell<VecDeque<String>>>,
+    /// Called about once a second.
+    pub tick: Rc<dyn Fn(Duration)>,
+    pub summarize: fn(&RunResult) -> String,
+}
+
+/// A run that can be driven.
+pub struct Run {
+    goal: Loop,
+    watch: Watch,
+    timer: Timer,
+    identity: Identity,
+    summarize: fn(&RunResult) -> String,
+}
+
+/// The environment block's facts and the instruction files, read once at a session's start.
+async fn surroundings(parts: &RunParts, git: &Git) -> Result<(turn::Surroundings, GitState), Cause> {
+    let state = match git.state(&parts.world).await {
+        Ok(state) => state,
+        Err(error) => {
+            notice(&parts.session, "git_unknown", format!("git cannot answer: {error}"))?;
+            None
+        }
+    };
+    let branch = state.clone().map(|state| {
+        let name = state.branch.clone().unwrap_or_else(|| "(detached)".to_owned());
+        (name, state.dirty.len())
+    });
+    let date = crate::world::rfc3339(parts.world.clock.now());
+    Ok((
+        turn::Surroundings {
+            workspace: parts.roots.shown.to_string_lossy().into_owned(),
+            os: std::env::consts::OS.to_owned(),
+            date: date.chars().take(10).collect(),
+            git: branch,
+        },
+        state.unwrap_or_default(),
+    ))
+}
+
+/// The instruction files of the workspace root, 32 KiB together.
+fn instructions(parts: &RunParts) -> Result<Vec<(String, String)>, Cause> {
+    const MOST_BYTES: usize = 32 * 1024;
+    let mut left = MOST_BYTES;
+    let mut found = Vec::new();
+    for name in &parts.config.instructions {
+        let path = parts.roots.real.join(name);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(Cause::new(Outcome::Environment, format!("read `{name}`: {error}"))),
+        };
+        let mut text = String::from_utf8_lossy(&bytes).into_owned();
+        if text.len() > left {
+            let mut end = left;
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text.truncate(end);
+            notice(&parts.session, "instructions_cut", format!("`{name}` is cut: instructions take at most 32 KiB"))?;
+        }
+        left -= text.len();
+        if !text.trim().is_empty() {
+            found.push((name.clone(), text));
+        }
+    }
+    Ok(found)
+}
+
+fn notice(session: &Session, code: &str, text: String) -> Result<(), Cause> {
+    session.append(Fact::Notice { code: code.to_owned(), text }).map(|_| ()).map_err(|error| session_cause(&error))
+}
+
+fn endpoint_json(endpoint: &Endpoint) -> Result<serde_json::Value, Cause> {
+    serde_json::to_value(endpoint).map_err(|error| Cause::new(Outcome::Internal, error.to_string()))
+}
+
+impl Run {
+    /// Puts a run together: a new session's sources are frozen, an old one's are taken from its log.
+    ///
+    /// # Errors
+    /// What ends the run before it began.
+    pub async fn prepare(parts: RunParts) -> Result<Run, Cause> {
+        let state = session::fold(&parts.lines);
+        let resumed = state.frozen.is_some();
+        let git = Rc::new(Git::new(parts.roots.clone(), parts.session.dir().join("git")));
+        let tools = Tools::new(ToolOptions {
+            allow: parts.config.tools_allow.clone(),
+            deny: parts.config.tools_deny.clone(),
+            command_limit: Duration::from_millis(parts.config.limits.command_ms),
+            own_dirs: parts.own_dirs.clone(),
+            jobs: true,
+        });
+        let (around, git_state) = surroundings(&parts, &git).await?;
+        let frozen = match &state.frozen {
+            Some(frozen) => (**frozen).clone(),
+            None => {
+                let frozen = freeze(&parts, &tools, &around)?;
+                append(&parts.session, Fact::Frozen(Box::new(frozen.clone())))?;
+                frozen
+            }
+        };
+        start_fact(&parts, resumed, &git_state)?;
+        if !resumed && !git_state.dirty.is_empty() {
+            let names = git_state.dirty.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
+            let more = git_state.dirty.len().saturating_sub(8);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let count = git_state.dirty.len();
+            notice(&parts.session, "dirty", format!("{count} files were dirty at start: {names}{more}"))?;
+        }
+        if parts.endpoint.free_because_local {
+            let name = parts.endpoint.name();
+            notice(&parts.session, "unpriced", format!("{name} has no price and is local: it counts as free"))?;
+        }
+
+        let started = parts.world.clock.elapsed();
+        let gateway = Rc::new(Gateway::new(
+            parts.world.clone(),
+            parts.session.clone(),
+            parts.halt.clone(),
+            &parts.config.limits,
+            &state,
+            parts.config.rate_limit_max_wait,
+            parts.deltas,
+        ));
+        let timer = Timer::new(parts.world.clone(), gateway.clone(), state.active_ms, state.waited_ms, started);
+        let tree = Rc::new(RefCell::new(Tree::new(parts.roots.clone(), parts.own_dirs.clone())));
+        let protected =
+            Protected::new(&parts.world, &parts.roots, &parts.config.protect, parts.config.goal_file.as_deref())
+                .map_err(|error| Cause::new(Outcome::Environment, error.to_string()))?;
+        let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
+        let gate = if found.borrow().is_some() {
+            None
+        } else {
+            let baseline = Baseline {
+                world: parts.world.clone(),
+                halt: parts.halt.clone(),
+                session: parts.session.clone(),
+                config: parts.config.clone(),
+                roots: parts.roots.clone(),
+                tree: tree.clone(),
+                git: git.clone(),
+            };
+            Some(start_baseline(baseline, found.clone()))
+        };
+        let head = frozen.heads.get("agent").cloned().unwrap_or_default();
+        let (conversation, unsent, mut standing) = restore(&parts, &state, &head)?;
+        let pressing_gateway = gateway.clone();
+        let (pressing_timer, pressing_limits) = (timer.clone(), parts.config.limits.clone());
+        let mut agent = Agent::new(AgentParts {
+            world: parts.world.clone(),
+            session: parts.session.clone(),
+            gateway: gateway.clone(),
+            halt: parts.halt.clone(),
+            roots: parts.roots.clone(),
+            endpoint: parts.endpoint.clone(),
+            tools,
+            conversation,
+            unsent,
+            step_limit: parts.config.limits.steps,
+            steps_per_iteration: parts.config.limits.steps_per_iteration,
+            sync_strict: parts.config.sync_strict,
+            gate,
+            steering: parts.steering.clone(),
+            recent: parts.config.judge.as_ref().map_or(1, |judge| judge.messages as usize),
+            pressing: Rc::new(move || pressing(&pressing_gateway, &pressing_timer, &pressing_limits)),
+        });
+        if resumed {
+            agent.resume(&state, &mut standing.last_text).map_err(|error| session_cause(&error))?;
+        }
+        let before = Before::now(&gateway, standing.iteration);
+        let identity = identity(&parts, &frozen, before);
+        let judge = parts.judge.as_ref().map(|endpoint| Bench {
+            endpoint: endpoint.clone(),
+            head: frozen.heads.get("judge").cloned().unwrap_or_else(|| judge::head(endpoint)),
+        });
+        let mut seen = Seen::fold(&state.progress, &state.verdicts);
+        if resumed {
+            seen.forgive();
+        }
+        let mut goal = Loop {
+            world: parts.world.clone(),
+            halt: parts.halt.clone(),
+            session: parts.session.clone(),
+            config: parts.config.clone(),
+            gateway: gateway.clone(),
+            agent,
+            judge,
+            roots: parts.roots.clone(),
+            tree,
+            git,
+            protected: Rc::new(RefCell::new(protected)),
+            found,
+            seen,
+            standing,
+            environment: frozen.environment.clone(),
+        };
+        if goal.standing.stage == Stage::Turn && opening_missing(&state) {
+            goal.open_iteration().map_err(|error| session_cause(&error))?;
+        }
+        let watch = Watch {
+            world: parts.world.clone(),
+            halt: parts.halt.clone(),
+            session: parts.session.clone(),
+            gateway,
+            timer: timer.clone(),
+            limits: parts.config.limits.clone(),
+            tick: parts.tick.clone(),
+        };
+        let run = Run { goal, watch, timer, identity, summarize: parts.summarize };
+        let running = run.result(None);
+        run.goal.session.write_result(&running, &(run.summarize)(&running)).map_err(|error| session_cause(&error))?;
+        Ok(run)
+    }
+
+    fn result(&self, ending: Option<Ending<'_>>) -> RunResult {
+        result(&self.identity, &self.goal.gateway, &self.timer, &self.goal.standing, ending)
+    }
+
+    /// Drives the run to its outcome, then ends it in order: changes, children, facts, files. Gives the result.
+    pub async fn drive(mut self, mut signals: Option<crate::process::Signals>) -> RunResult {
+        let session = self.goal.session.clone();
+        let halt = self.goal.halt.clone();
+        let outcome = {
+            let watch = &self.watch;
+            let interrupts = async {
+                match &mut signals {
+                    Some(signals) => listen(signals, &session, &halt).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                outcome = self.goal.run() => outcome,
+                () = watch.run() => Outcome::Internal,
+                () = interrupts => Outcome::Internal,
+            }
+        };
+        self.finish(outcome).await
+    }
+
+    async fn finish(self, outcome: Outcome) -> RunResult {
+        let cause = self.goal.standing.cause.clone();
+        let session = &self.goal.session;
+        let signal = outcome.signal().is_some();
+        if signal {
+            // What is known is on disk before anything is ended.
+            let ending = Ending { outcome, cause: cause.as_ref(), changes: None, leaked: Vec::new() };
+            let early = self.result(Some(ending));
+            self.store(&early);
+        }
+        let mut changes = if signal { None } else { self.changes().await };
+        let leaked = self.goal.world.exec.shutdown(GRACE).await;
+        if signal {
+            changes = self.changes().await;
+        }
+        let ending = Ending { outcome, cause: cause.as_ref(), changes, leaked: leaked.clone() };
+        let result = self.result(Some(ending));
+        let end = session::End { run: self.identity.run.clone(), outcome, result: Box::new(result.clone()), leaked };
+        let written = async {
+            self.goal.gateway.synced().await?;
+            session.append(self.timer.fact())?;
+            self.store(&result);
+            session.append(Fact::End(Box::new(end)))?;
+            session.save_derived()?;
+            session.sync_now().await
+        };
+        match written.await {
+            Ok(()) => result,
+            Err(error) => {
+                // The log cannot take the end: the caller still gets a result, and the files are tried once more.
+                let cause = session_cause(&error);
+                let outcome = if signal { outcome } else { cause.outcome };
+                let ending = Ending { outcome, cause: Some(&cause), changes: result.changes, leaked: result.leaked };
+                let result = self.result(Some(ending));
+                self.store(&result);
+                result
+            }
+        }
+    }
+
+    fn store(&self, result: &RunResult) {
+        let summary = (self.summarize)(result);
+        if let Err(error) = self.goal.session.write_result(result, &summary) {
+            tracing::error!(%error, "result.json cannot be written");
+        }
+    }
+
+    /// What changed, and the patch beside the result; within a bound, since a run must end.
+    async fn changes(&self) -> Option<crate::event::Changes> {
+        let within = self.goal.world.clock.sleep(CHANGES_WITHIN);
+        let (mut changes, patch) = tokio::select! {
+            changes = self.goal.changes() => changes,
+            () = within => {
+                tracing::warn!("what changed could not be told in time");
+                return None;
+            }
+        };
+        self.goal.found.borrow().as_ref()?;
+        if !patch.is_empty() {
+            match self.goal.session.write_file("changes.patch", &patch) {
+                Ok(path) => changes.patch = Some(path.to_string_lossy().into_owned()),
+                Err(error) => tracing::error!(%error, "changes.patch cannot be written"),
+            }
+        }
+        Some(changes)
+    }
+}
+
+/// Takes signals as they come. A hangup, interrupt or termination is in the log before the run is halted.
+async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: &Halt) {
+    loop {
+        match signals.next().await {
+            SignalEvent::Stop(signal) => {
+                let outcome = match signal {
+                    1 => Outcome::Hangup,
+                    2 => Outcome::Interrupt,
+                    _ => Outcome::Terminated,
+                };
+                let reason = outcome.name().to_owned();
+                if let Err(error) = session.append(Fact::Interrupted { reason }) {
+                    tracing::error!(%error, "the interruption cannot be logged");
+                }
+                if let Err(error) = session.sync_now().await {
+                    tracing::error!(%error, "the log cannot be synced");
+                }
+                halt.set(Why::Signal(outcome));
+            }
+            SignalEvent::Drain => {
+                let fact =
+                    Fact::Notice { code: "drain".to_owned(), text: "draining: saving after this call".to_owned() };
+                if let Err(error) = session.append(fact) {
+                    tracing::error!(%error, "the drain cannot be logged");
+                }
+                halt.set(Why::Drain);
+            }
+            SignalEvent::Status => {
+                if let Err(error) = session.save_derived() {
+                    tracing::error!(%error, "status.json cannot be written");
+                }
+            }
+        }
+    }
+}
+
+fn append(session: &Session, fact: Fact) -> Result<(), Cause> {
+    session.append(fact).map(|_| ()).map_err(|error| session_cause(&error))
+}
+
+/// The exact bytes that every later run of the session sends first.
+fn freeze(parts: &RunParts, tools: &Tools, around: &turn::Surroundings) -> Result<Frozen, Cause> {
+    let system = turn::system(&instructions(parts)?);
+    let mut heads = BTreeMap::new();
+    let mut endpoints = BTreeMap::new();
+    heads.insert("agent".to_owned(), parts.endpoint.wire.head(&system, &tools.schemas()));
+    endpoints.insert("agent".to_owned(), endpoint_json(&parts.endpoint)?);
+    if let Some(judge) = &parts.judge {
+        heads.insert("judge".to_owned(), judge::head(judge));
+        endpoints.insert("judge".to_owned(), endpoint_json(judge)?);
+    }
+    let config = &parts.config;
+    Ok(Frozen {
+        goal: config.goal.clone(),
+        goal_name: config.name.clone(),
+        goal_digest: goal_digest(&config.goal),
+        goal_file: config.goal_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
+        system,
+        environment: turn::environment(around),
+        heads,
+        config: config.yaml.clone(),
+        config_digest: config.digest.clone(),
+        endpoints,
+    })
+}
+
+/// sha256 of a goal's text, hex.
+pub fn goal_digest(goal: &str) -> String {
+    use sha2::Digest;
+    crate::model::hex(&sha2::Sha256::digest(goal.as_bytes()))
+}
+
+fn start_fact(parts: &RunParts, resumed: bool, git: &GitState) -> Result<(), Cause> {
+    let endpoints = [Some(&parts.endpoint), parts.judge.as_ref()];
+    let mut foreign: Vec<String> = endpoints
+        .into_iter()
+        .flatten()
+        .filter(|endpoint| !endpoint.own && endpoint.cassette.is_none())
+        .map(|endpoint| format!("{} at {}", endpoint.provider, host(&endpoint.base_url)))
+        .collect();
+    foreign.dedup();
+    append(
+        &parts.session,
+        Fact::Run(Box::new(RunStart {
+            run: parts.run.clone(),
+            version: parts.version.clone(),
+            resumed,
+            config_digest: parts.config.digest.clone(),
+            model: parts.endpoint.name(),
+            judge_model: parts.judge.as_ref().map(Endpoint::name),
+            limits: parts.config.limits.clone(),
+            endpoints: foreign,
+            sandbox: parts.sandbox.clone(),
+            workspace: parts.roots.shown.to_string_lossy().into_owned(),
+            git_base: git.head.clone(),
+            git_branch: git.branch.clone(),
+        })),
+    )
+}
+
+/// The host of a URL, without user, path and query.
+fn host(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host).to_owned()
+}
+
+fn identity(parts: &RunParts, frozen: &Frozen, before: Before) -> Identity {
+    Identity {
+        run: parts.run.clone(),
+        session: parts.session.id(),
+        session_dir: parts.session.dir(),
+        workspace: parts.roots.shown.to_string_lossy().into_owned(),
+        copy: parts.copy.as_ref().map(|path| path.to_string_lossy().into_owned()),
+        goal: GoalRef {
+            name: frozen.goal_name.clone(),
+            file: frozen.goal_file.clone(),
+            digest: frozen.goal_digest.clone(),
+        },
+        model: parts.endpoint.name(),
+        judge_model: parts.judge.as_ref().map(Endpoint::name),
+        recorded: parts.world.transport.recorded(),
+        sandbox: parts.sandbox.clone(),
+        limits: parts.config.limits.clone(),
+        before,
+        resume: parts.resume.clone(),
+    }
+}
+
+/// What an earlier run of the session found, when its baseline was complete.
+fn earlier_baseline(session: &Session, lines: &[Line]) -> Result<Option<Found>, Cause> {
+    let mut found: Option<Found> = None;
+    for line in lines {
+        match &line.fact {
+            Fact::Baseline { git_tree, listing: name } => {
+                let files = match name {
+                    Some(name) => listing(session, name)
+                        .map_err(|error| Cause::new(Outcome::Unusable, format!("read the baseline: {error}")))?,
+                    None => BTreeMap::new(),
+                };
+                found = Some(Found { git_tree: git_tree.clone(), files, checks: Vec::new(), cause: None });
+            }
+            Fact::Checks { iteration: 0, results } => {
+                if let Some(found) = &mut found {
+                    found.checks.clone_from(results);
+                    return Ok(Some(found.clone()));
+                }
+            }
+            _ => {}
+        }
+    }
+    // Without its checks the baseline was not complete; nothing had been changed then, so it is taken again.
+    Ok(None)
+}
+
+/// The agent's request as the last run left it, and where the loop stands.
+fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conversation, Vec<Message>, State), Cause> {
+    let factor = Factor(state.factor_pct.unwrap_or(100));
+    let mut conversation = Conversation::new(parts.endpoint.wire, head, factor);
+    for group in &state.sent {
+        conversation.seal(group);
+    }
+    let last = state.calls.iter().rev().find(|(call, _)| call.lane == crate::event::Lane::Agent);
+    if let Some((call, _)) = last
+        && call.digest != conversation.rest().digest()
+    {
+        notice(
+            &parts.session,
+            "history_differs",
+            format!("the history as this build encodes it differs from call {} of the last run", call.n),
+        )?;
+    }
+    let reported = state.calls.iter().rev().find_map(|(call, settled)| {
+        let settled = settled.as_ref()?;
+        (call.lane == crate::event::Lane::Agent).then(|| settled.usage.clone()).flatten()
+    });
+    if let Some(usage) = reported {
+        let pending = state.unsent.iter().find_map(|message| match message {
+            Message::Assistant { blocks, .. } => Some(blocks.as_slice()),
+            _ => None,
+        });
+        conversation.restore(usage.total_tokens(), pending, factor);
+    }
+    let mut standing = State {
+        iteration: state.iteration,
+        verdict: state.verdicts.last().cloned(),
+        checks: state.checks.last().map(|(_, results)| results.clone()).unwrap_or_default(),
+        steps_taken: steps_of_iteration(&parts.lines),
+        ..State::default()
+    };
+    let ended = state.last_turn.filter(|(iteration, _)| *iteration == state.iteration && *iteration > 0);
+    let judged = state.verdicts.last().is_some_and(|verdict| verdict.iteration == state.iteration);
+    let checked = parts
+        .lines
+        .iter()
+        .any(|line| matches!(&line.fact, Fact::Progress(progress) if progress.iteration == state.iteration));
+    standing.turn = ended.map(|(_, end)| (end, turn_reason(&parts.lines)));
+    standing.stage = match ended {
+        None if state.iteration > 0 => Stage::Turn,
+        // A failed or refused turn has no verdict; its checks and progress were its end.
+        Some((_, crate::event::TurnEnd::Failed | crate::event::TurnEnd::Refused)) if checked => Stage::Begin,
+        Some(_) if !judged => Stage::After,
+        _ => Stage::Begin,
+    };
+    Ok((conversation, state.unsent.clone(), standing))
+}
+
+fn turn_reason(lines: &[Line]) -> Option<String> {
+    lines.iter().rev().find_map(|line| match &line.fact {
+        Fact::Turn { why, .. } => Some(why.clone()),
+        _ => None,
+    })?
+}
+
+/// Agent calls since the last iteration began.
+fn steps_of_iteration(lines: &[Line]) -> u64 {
+    let mut steps = 0;
+    for line in lines {
+        match &line.fact {
+            Fact::Iteration { .. } => steps = 0,
+            Fact::Call(call) if call.lane == crate::event::Lane::Agent => steps += 1,
+            _ => {}
+        }
+    }
+    steps
+}
+
+/// Whether the current iteration began without its opening message (the runner died between the two lines).
+fn opening_missing(state: &session::State) -> bool {
+    let opened = state
+        .sent
+        .iter()
+        .flatten()
+        .chain(&state.unsent)
+        .filter(|message| {
+            matches!(
+                message,
+                Message::User { origin: crate::session::Origin::Prompt | crate::session::Origin::Goal, .. }
+            )
+        })
+        .count() as u64;
+    opened < state.iteration
+}
+
+/// The text of the last assistant message of a history.
+pub fn last_text(messages: &[Message]) -> Option<String> {
+    messages.iter().rev().find_map(|message| match message {
+        Message::Assistant { blocks, refused: None, .. } => {
+            let text: String = blocks
+                .iter()
+                .filter_map(|block| match block {
+                    Block::Text { text } => Some(text.as_str()),
+                    _ => None,
+                })
+                .collect();
+            Some(text).filter(|text| !text.trim().is_empty())
+        }
+        _ => None,
+    })
+}
+
+/// spettro's own folders for a session.
+pub fn own_dirs(home: &Path, session_root: &Path, workspace: &Path) -> Vec<PathBuf> {
+    vec![home.to_owned(), session_root.to_owned(), workspace.join(".spettro").join("sessions")]
+}
+
+impl From<SessionError> for Cause {
+    fn from(error: SessionError) -> Self {
+        session_cause(&error)
+    }
+}
