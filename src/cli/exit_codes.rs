@@ -4,7 +4,7 @@ use crate::event::Outcome;
 
 /// The whole text, with a newline at its end.
 pub fn text() -> String {
-    let mut out = String::from("Exit codes of `spettro run`\n\ncode  outcome       retry  meaning\n");
+    let mut out = String::from("Exit codes, one for each outcome of a run\n\ncode  outcome       retry  meaning\n");
     for outcome in Outcome::ALL {
         let retry = if outcome.retryable() { "yes" } else { "" };
         out.push_str(&format!("{:>4}  {:<12}  {retry:<5}  {}\n", outcome.code(), outcome.name(), outcome.meaning()));

@@ -1,6 +1,7 @@
 //! The bars on a terminal: iterations, cost, time, context, and what goes on now. Never made off a terminal.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -54,7 +55,8 @@ pub(super) struct Bars {
     bars: Vec<ProgressBar>,
     now: ProgressBar,
     colour: bool,
-    shown: RefCell<Vec<Option<(bool, Style)>>>,
+    /// What each bar shows, so that only what changes is drawn.
+    shown: RefCell<Vec<Option<Gauge>>>,
     closed: Cell<bool>,
 }
 
@@ -73,32 +75,31 @@ impl Bars {
         }
         let mut shown = self.shown.borrow_mut();
         for ((bar, shown), gauge) in self.bars.iter().zip(shown.iter_mut()).zip(gauges(state)) {
-            let form = (gauge.percent.is_some(), gauge.style);
-            if shown.replace(form) != Some(form) {
-                bar.set_style(style(&template(form, self.colour)));
-                bar.set_prefix(gauge.label);
+            if shown.as_ref() == Some(&gauge) {
+                continue;
             }
+            bar.set_style(style(&template(&gauge, self.colour)));
+            bar.set_prefix(gauge.label);
             bar.set_position(gauge.percent.unwrap_or(0).min(100));
-            bar.set_message(gauge.text);
+            bar.set_message(gauge.text.clone());
+            *shown = Some(gauge);
         }
         self.now.set_message(state.doing().map_or_else(String::new, |doing| format!("… {doing}")));
-        // A bar draws itself only now and then; the whole is drawn once for all of them.
-        self.now.tick();
     }
 
-    /// Does something that prints whole lines, above the bars.
-    pub(super) fn above<R>(&self, print: impl FnOnce() -> R) -> R {
-        self.all.suspend(print)
+    /// Prints whole lines above the bars. `None` when no bars are on the screen: the caller prints by itself.
+    pub(super) fn print_above(&self, text: &str) -> Option<io::Result<()>> {
+        // `MultiProgress::suspend` would do for any writer, but it panics on a terminal that is gone.
+        let on_screen = !self.closed.get() && !self.all.is_hidden();
+        on_screen.then(|| self.all.println(text.trim_end_matches('\n')))
     }
 
     /// Takes the bars away for good.
     pub(super) fn close(&self) {
         if !self.closed.replace(true) {
-            for bar in self.bars.iter().chain([&self.now]) {
-                bar.finish_and_clear();
-            }
             // A terminal that is gone needs no clearing.
             let _ = self.all.clear();
+            self.all.set_draw_target(ProgressDrawTarget::hidden());
         }
     }
 }
@@ -109,9 +110,9 @@ impl Drop for Bars {
     }
 }
 
-fn template((has_bar, colour): (bool, Style), coloured: bool) -> String {
-    let bar = if has_bar { "{bar:20} " } else { "" };
-    let (on, off) = if coloured && colour != Style::Plain { (colour.code(), RESET) } else { ("", "") };
+fn template(gauge: &Gauge, coloured: bool) -> String {
+    let bar = if gauge.percent.is_some() { "{bar:20} " } else { "" };
+    let (on, off) = if coloured && gauge.style != Style::Plain { (gauge.style.code(), RESET) } else { ("", "") };
     format!("{{prefix:10}} {on}{bar}{{msg}}{off}")
 }
 

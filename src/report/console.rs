@@ -165,14 +165,18 @@ impl Console {
     }
 
     fn print(&self, text: &str) {
-        match &self.bars {
-            Some(bars) => bars.above(|| self.err.write(text)),
+        if self.err.broken.get() {
+            return;
+        }
+        match self.bars.as_ref().and_then(|bars| bars.print_above(text)) {
+            Some(Ok(())) => {}
+            Some(Err(_)) => self.err.give_up(),
             None => self.err.write(text),
         }
     }
 
     fn redraw(&self) {
-        if let Some(bars) = &self.bars {
+        if let Some(bars) = self.bars.as_ref().filter(|_| !self.err.broken.get()) {
             bars.update(&self.state.borrow());
         }
     }
@@ -196,7 +200,11 @@ impl Stream {
         }
         let mut writer = self.writer.borrow_mut();
         if writer.write_all(text.as_bytes()).and_then(|()| writer.flush()).is_err() {
-            self.broken.set(true);
+            self.give_up();
         }
+    }
+
+    fn give_up(&self) {
+        self.broken.set(true);
     }
 }

@@ -4,7 +4,7 @@ use std::mem::take;
 use std::time::{Duration, SystemTime};
 
 use super::clean::{clean, clean_line};
-use super::text::{Line, Style, age, count, duration_ms, fill_style, money, percent, thousands};
+use super::text::{self, Line, Style, count, duration_ms, fill_style, money, percent, thousands};
 use crate::event::{
     CheckResult, CheckStatus, CostKnown, Event, Lane, Limits, Micros, Outcome, Record, RunResult, ToolStatus, Verdict,
     VerdictKind,
@@ -12,6 +12,9 @@ use crate::event::{
 
 /// How long something runs or waits before, and between, two lines that say so.
 const HEARTBEAT: Duration = Duration::from_secs(30);
+
+/// Between a reply and its tools, or a tool and the next step, nothing worth a word goes on for this long.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// Text of the agent that is held back until its line ends; a longer line is shown in pieces.
 const MAX_HELD_BYTES: usize = 64 * 1024;
@@ -233,7 +236,7 @@ impl State {
             }
             Event::Notice { text, .. } => {
                 weight = Weight::Warning;
-                body.styled(Style::Yellow, "notice").plain(format!(": {}", clean_line(text)))
+                body.styled(Style::Yellow, "notice").plain(format!(": {}", clean_line(text))).whole()
             }
             Event::RunInterrupted { reason } => {
                 weight = Weight::Warning;
@@ -279,15 +282,17 @@ impl State {
         let t = self.anchor.map_or_else(String::new, |(time, at)| {
             humantime::format_rfc3339_millis(time + self.now.saturating_sub(at)).to_string()
         });
-        let doing = self.doing().unwrap_or_default();
-        self.head(&t).styled(Style::Dim, format!("… {doing}"))
+        self.head(&t).styled(Style::Dim, format!("… {}", self.doing().unwrap_or_default()))
     }
 
     /// `bash "cargo test" running for 1m30s`.
     pub(super) fn doing(&self) -> Option<String> {
-        let age = age(self.now.saturating_sub(self.since));
+        let age = self.now.saturating_sub(self.since);
+        let is_brief = age < SETTLED;
+        let age = text::age(age);
         Some(match &self.activity {
             Activity::Nothing => return None,
+            Activity::Settling if is_brief => return None,
             Activity::Preparing => format!("preparing for {age}"),
             Activity::Call(lane) => format!("{lane} call running for {age}"),
             Activity::Tool(tool) => format!("{tool} running for {age}"),
@@ -362,7 +367,7 @@ fn started(line: Line, session: &str, state: &State, endpoints: &[String], sandb
         let endpoints: Vec<String> = endpoints.iter().map(|endpoint| clean_line(endpoint)).collect();
         line = line.plain("  ").styled(Style::Yellow, format!("endpoint {}", endpoints.join(", ")));
     }
-    line.plain(format!("  sandbox {}", clean_line(sandbox)))
+    line.plain(format!("  sandbox {}", clean_line(sandbox))).whole()
 }
 
 /// `20 iterations, 500 steps, $5.00, 2h`; what is unlimited says so where it would surprise.

@@ -156,7 +156,8 @@ struct Rows(Vec<Line>);
 
 impl Rows {
     fn line(&mut self, label: &str, fill: impl FnOnce(Line) -> Line) {
-        self.0.push(fill(Line::default().styled(Style::Dim, format!("{label:LABEL$}"))));
+        let style = if label.is_empty() { Style::Plain } else { Style::Dim };
+        self.0.push(fill(Line::default().styled(style, format!("{label:LABEL$}"))));
     }
 
     fn text(&mut self, label: &str, text: &str) {

@@ -33,7 +33,10 @@ pub(super) const RESET: &str = "\x1b[0m";
 
 /// One line of output in pieces, each with its style. The text of a piece is clean and has no newline.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Line(Vec<(Style, String)>);
+pub(super) struct Line {
+    pieces: Vec<(Style, String)>,
+    whole: bool,
+}
 
 impl Line {
     pub(super) fn plain(self, text: impl Into<String>) -> Line {
@@ -41,25 +44,33 @@ impl Line {
     }
 
     pub(super) fn styled(mut self, style: Style, text: impl Into<String>) -> Line {
-        self.0.push((style, text.into()));
+        self.pieces.push((style, text.into()));
+        self
+    }
+
+    /// Never to be clipped: it says what nobody may miss, or what stands nowhere else on the screen.
+    pub(super) fn whole(mut self) -> Line {
+        self.whole = true;
         self
     }
 
     /// This line, and the other one behind it.
     pub(super) fn then(mut self, other: Line) -> Line {
-        self.0.extend(other.0);
+        self.pieces.extend(other.pieces);
+        self.whole |= other.whole;
         self
     }
 
-    /// The line as text, clipped to `width` columns (its last one then is `…`).
+    /// The line as text, clipped to `width` columns (its last one then is `…`) unless it is a
+    /// whole one.
     pub(super) fn render(&self, colour: bool, width: Option<usize>) -> String {
-        let all: usize = self.0.iter().flat_map(|(_, text)| text.chars()).map(columns).sum();
+        let all: usize = self.pieces.iter().flat_map(|(_, text)| text.chars()).map(columns).sum();
         let mut room = match width {
-            Some(width) if all > width => Some(width.saturating_sub(1)),
+            Some(width) if all > width && !self.whole => Some(width.saturating_sub(1)),
             _ => None,
         };
         let mut out = String::new();
-        for (style, text) in &self.0 {
+        for (style, text) in &self.pieces {
             let kept = room.as_mut().map_or(text.as_str(), |room| clip(text, room));
             if colour && *style != Style::Plain && !kept.is_empty() {
                 out.push_str(style.code());
@@ -95,12 +106,12 @@ fn columns(c: char) -> usize {
     if c == '\u{fe0f}' { 1 } else { c.width().unwrap_or(0) }
 }
 
-/// `35ms`, `4.2s`, `42s`, `1m30s`, `10m`, `2h`, `27h05m`.
+/// `35ms`, `4.2s`, `4s`, `42s`, `1m30s`, `10m`, `2h`, `27h05m`.
 pub(super) fn duration_ms(ms: u64) -> String {
     let tenths = ms.saturating_add(50) / 100;
     match tenths {
         _ if ms < 1_000 => format!("{ms}ms"),
-        0..100 => format!("{}.{}s", tenths / 10, tenths % 10),
+        0..100 if !tenths.is_multiple_of(10) => format!("{}.{}s", tenths / 10, tenths % 10),
         _ => whole_seconds(ms.saturating_add(500) / 1_000),
     }
 }
@@ -201,9 +212,11 @@ mod tests {
         for (ms, text) in [
             (0, "0ms"),
             (999, "999ms"),
-            (1_000, "1.0s"),
+            (1_000, "1s"),
+            (4_000, "4s"),
             (4_240, "4.2s"),
             (9_949, "9.9s"),
+            (8_960, "9s"),
             (9_960, "10s"),
             (59_499, "59s"),
             (59_600, "1m"),
@@ -230,6 +243,7 @@ mod tests {
         assert_eq!(line.render(true, Some(6)), "ab\x1b[32m日\x1b[0m…");
         assert_eq!(line.render(false, Some(2)), "a…");
         assert_eq!(line.render(false, Some(1)), "…");
+        assert_eq!(Line::default().plain("x ").then(line.whole()).render(false, Some(2)), "x ab日本語 end");
     }
 
     #[test]
