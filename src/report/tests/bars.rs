@@ -174,6 +174,7 @@ fn a_terminal_that_is_gone_stops_the_talk_and_nothing_else() {
         console.event(record);
         console.tick(Duration::from_secs(record.seq));
     }
-    console.finish(&a_result(Outcome::Met));
-    assert_eq!(out.text(), summary_text(&a_result(Outcome::Met)));
+    console.finish(&unfinished(Outcome::Unmet));
+    assert_eq!(out.text(), summary_text(&unfinished(Outcome::Unmet)), "stdout goes on");
+    assert_eq!(err.text(), "", "stderr was that terminal");
 }
