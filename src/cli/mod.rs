@@ -1,0 +1,4 @@
+//! The verbs of the command line.
+
+pub mod exit_codes;
+pub mod schema;
