@@ -1,0 +1,90 @@
+//! The only table from errors to message, hint and exit code.
+
+use std::fmt;
+
+use crate::cassette::CassetteError;
+use crate::event::Outcome;
+use crate::goal::Cause;
+use crate::model::EndpointError;
+use crate::process::ProcessError;
+use crate::session::SessionError;
+use crate::workspace::WorkspaceError;
+
+/// What a verb says when it cannot do its work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub outcome: Outcome,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    pub fn new(outcome: Outcome, message: impl fmt::Display) -> Failure {
+        Failure { outcome, message: message.to_string(), hint: None }
+    }
+
+    pub fn usage(message: impl fmt::Display) -> Failure {
+        Failure::new(Outcome::Usage, message)
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl From<Cause> for Failure {
+    fn from(cause: Cause) -> Self {
+        Failure { outcome: cause.outcome, message: cause.message, hint: cause.hint }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let hint = match &error {
+            SessionError::NoneSaved { .. } => Some("start one with `spettro run --goal FILE`".to_owned()),
+            SessionError::Busy { .. } => Some("wait for it, or end it with `spettro stop ID`".to_owned()),
+            _ => None,
+        };
+        let failure: Failure = Cause::from(error).into();
+        Failure { hint: hint.or(failure.hint), ..failure }
+    }
+}
+
+impl From<EndpointError> for Failure {
+    fn from(error: EndpointError) -> Self {
+        match &error {
+            EndpointError::MissingKey { variables, .. } => {
+                let hint = format!(
+                    "set {}; in CI, add it to the job's secrets (workflows from forks get no secrets)",
+                    variables.join(" or ")
+                );
+                Failure::new(Outcome::Auth, &error).hint(hint)
+            }
+            EndpointError::UnknownModel { .. } => Failure::usage(&error)
+                .hint("give `model` as a map with `id`, `wire` and `base_url` for a model that is not in the catalogue"),
+            EndpointError::UnknownProvider { .. } => {
+                Failure::usage(&error).hint("own endpoints stand under `providers:`, in the goal file or in the user's config")
+            }
+            _ => Failure::usage(&error),
+        }
+    }
+}
+
+impl From<ProcessError> for Failure {
+    fn from(error: ProcessError) -> Self {
+        Failure::new(Outcome::Environment, error)
+    }
+}
+
+impl From<WorkspaceError> for Failure {
+    fn from(error: WorkspaceError) -> Self {
+        Failure::new(Outcome::Environment, error)
+    }
+}
+
+impl From<CassetteError> for Failure {
+    fn from(error: CassetteError) -> Self {
+        Failure::new(Outcome::Unusable, error)
+    }
+}
