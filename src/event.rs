@@ -28,6 +28,9 @@ pub struct Record {
     pub t: String,
     pub run: String,
     pub session: String,
+    /// The seq of the fact that it derives from; absent for what exists nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fact: Option<u64>,
     #[serde(flatten)]
     pub event: Event,
 }

@@ -29,20 +29,21 @@ pub struct Header {
     pub created: String,
 }
 
-/// Every further line: `{"seq":1,"t":"…","kind":"message","id":"e1","parent":null,…}`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// Every further line: `{"seq":1,"t":"…","id":"e1","parent":"e0","kind":"message",…}`. The envelope comes first, then
+/// the kind, then the fact's own fields; see `line.rs` for how it is written and read.
+#[derive(Debug, Clone, PartialEq, JsonSchema)]
 pub struct Line {
     /// Counts from 1 without gaps.
     pub seq: u64,
     /// RFC 3339, UTC, milliseconds.
     pub t: String,
     /// Entries only: `e` and the seq.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Entries only: the entry this one follows; absent for the first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    #[serde(flatten)]
+    #[schemars(flatten)]
     pub fact: Fact,
 }
 
@@ -140,9 +141,39 @@ pub enum Fact {
         entry: String,
     },
     End(Box<End>),
+    /// A kind that this build does not know, with all its fields (`kind` too): read, kept and walked through.
+    #[serde(skip)]
+    Unknown(serde_json::Map<String, serde_json::Value>),
 }
 
 impl Fact {
+    /// The kinds that this build reads (`Unknown` holds all others).
+    pub const KINDS: [&str; 23] = [
+        "frozen",
+        "message",
+        "tasks",
+        "verdict",
+        "checks",
+        "iteration",
+        "recut",
+        "run",
+        "call",
+        "settled",
+        "tool_started",
+        "tool",
+        "turn",
+        "progress",
+        "job_started",
+        "job_exited",
+        "delivery",
+        "learned",
+        "elapsed",
+        "notice",
+        "interrupted",
+        "tip",
+        "end",
+    ];
+
     /// Whether it carries history and so has an id and a parent.
     pub const fn is_entry(&self) -> bool {
         matches!(

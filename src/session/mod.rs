@@ -3,8 +3,29 @@
 //! Invariant: `session.jsonl` (with `wire.jsonl` and `spool/` that it names) is the only truth; every other file
 //! carries the seq it stands at and is rebuilt when it lags. A fact is written before what depends on it happens.
 
+mod derived;
+mod error;
 mod facts;
+mod files;
+mod fold;
+mod handle;
+mod line;
+mod lock;
+mod log;
+mod spool;
+mod store;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod wirelog;
 
+pub use derived::{DeriveState, GoalState, Metadata, SessionUsage, derive, title};
+pub use error::SessionError;
 pub use facts::*;
-mod contract;
-pub use contract::*;
+pub use fold::{State, fold};
+pub use handle::{Listener, Opened, Session};
+pub use lock::WorkspaceLock;
+pub use spool::Spool;
+pub use store::{Listed, Store, check_id};
+pub use sync::Sync;
+pub use wirelog::{Blob, WireAttempt, WireLine, WireRequest, WireResponse, read_wire};

@@ -1,0 +1,119 @@
+//! Recorded replies as the provider: in the order of each lane, in the recorded reads.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::path::Path;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::error::CassetteError;
+use super::file::{self, Head, Reply, hex};
+use crate::event::Lane;
+use crate::world::{Boxed, HttpBody, HttpRequest, HttpResponse, Transport, TransportError};
+
+/// A request that was not the recorded one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    pub lane: Lane,
+    pub n: u64,
+    /// sha256 of the rest of the request body: as recorded, and as sent now.
+    pub recorded: String,
+    pub sent: String,
+}
+
+/// Serves the replies of a cassette: call `n` of a lane gets the lane's n-th reply, so a resumed session goes on
+/// where it was. A request that differs from the recorded one is reported, not refused.
+pub struct Player {
+    head: Head,
+    replies: BTreeMap<Lane, Vec<Stored>>,
+    mismatches: RefCell<Vec<Mismatch>>,
+}
+
+struct Stored {
+    sha256: String,
+    status: u16,
+    headers: Vec<(String, String)>,
+    chunks: VecDeque<Bytes>,
+}
+
+impl Player {
+    /// Reads a cassette whole and checks order, counts, digest and end.
+    pub fn open(path: &Path) -> Result<Player, CassetteError> {
+        let tape = file::read(path)?;
+        let replies = tape.replies.into_iter().map(|(lane, replies)| (lane, replies.into_iter().map(stored).collect()));
+        Ok(Player { head: tape.head, replies: replies.collect(), mismatches: RefCell::default() })
+    }
+
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// How many replies a lane has.
+    pub fn count(&self, lane: Lane) -> u64 {
+        self.replies.get(&lane).map_or(0, |replies| replies.len() as u64)
+    }
+
+    /// The requests so far that were not the recorded ones.
+    pub fn mismatches(&self) -> Vec<Mismatch> {
+        self.mismatches.borrow().clone()
+    }
+
+    fn answer(&self, request: &HttpRequest) -> Result<HttpResponse, TransportError> {
+        let (lane, n) = (request.tag.lane, request.tag.n);
+        let index = n.checked_sub(1).and_then(|index| usize::try_from(index).ok());
+        let reply = index.and_then(|index| self.replies.get(&lane)?.get(index));
+        let Some(reply) = reply else {
+            let has = self.count(lane);
+            return Err(TransportError::Miss(format!("{lane} call {n}: the cassette has {has} {lane} replies")));
+        };
+        let sent = rest_digest(request);
+        if sent != reply.sha256 {
+            self.mismatches.borrow_mut().push(Mismatch { lane, n, recorded: reply.sha256.clone(), sent });
+        }
+        let body = Box::new(Recorded { chunks: reply.chunks.clone() });
+        Ok(HttpResponse { status: reply.status, headers: reply.headers.clone(), body })
+    }
+}
+
+/// A body's first segment is its front, which may differ from call to call; the digest is that of the rest.
+fn rest_digest(request: &HttpRequest) -> String {
+    let mut digest = Sha256::new();
+    for segment in request.body.0.iter().skip(1) {
+        digest.update(segment);
+    }
+    hex(&digest.finalize())
+}
+
+fn stored(reply: Reply) -> Stored {
+    let body = Bytes::from(reply.body.0);
+    // `file::read` has checked that the reads ascend and lie in the body. What stands before the first of them
+    // belongs to it.
+    let starts = std::iter::once(0).chain(reply.reads.iter().skip(1).map(|&at| at as usize));
+    let ends = reply.reads.iter().skip(1).map(|&at| at as usize).chain(std::iter::once(body.len()));
+    let chunks = starts.zip(ends).map(|(start, end)| body.slice(start..end)).filter(|chunk| !chunk.is_empty());
+    Stored { sha256: reply.sha256, status: reply.status, headers: reply.headers, chunks: chunks.collect() }
+}
+
+struct Recorded {
+    chunks: VecDeque<Bytes>,
+}
+
+impl HttpBody for Recorded {
+    fn next(&mut self) -> Boxed<'_, Result<Option<Bytes>, TransportError>> {
+        let chunk = self.chunks.pop_front();
+        Box::pin(async move { Ok(chunk) })
+    }
+}
+
+impl Transport for Player {
+    fn send(&self, request: HttpRequest) -> Boxed<'_, Result<HttpResponse, TransportError>> {
+        let answer = self.answer(&request);
+        Box::pin(async move { answer })
+    }
+
+    fn recorded(&self) -> bool {
+        true
+    }
+}

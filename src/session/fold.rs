@@ -1,0 +1,165 @@
+//! The state that a log's facts add up to: what a resume needs. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::facts::{Block, Call, End, Fact, Frozen, Line, Message, Progress, RunStart, Settled};
+use super::log::{Chain, entry_seq};
+use crate::event::{CheckResult, Lane, TaskGraph, TurnEnd, Verdict};
+
+/// The folded state of a session at its tip. History (messages, tasks, marks, verdicts, progress) is that of the
+/// branch which ends there; runs, calls, money and time are the whole session's.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    pub frozen: Option<Box<Frozen>>,
+    /// Sealed groups, one for each agent call that was ever written down: the messages said since the call before
+    /// it (refused ones included; encoders leave them out).
+    pub sent: Vec<Vec<Message>>,
+    /// Said since the last of these calls.
+    pub unsent: Vec<Message>,
+    pub tasks: TaskGraph,
+    /// What the agent has seen of files: shown path → sha256 of the content.
+    pub marks: BTreeMap<String, String>,
+    pub runs: Vec<RunStart>,
+    pub ends: Vec<End>,
+    pub calls: Vec<(Call, Option<Settled>)>,
+    pub iteration: u64,
+    pub last_turn: Option<(u64, TurnEnd)>,
+    pub verdicts: Vec<Verdict>,
+    pub checks: Vec<(u64, Vec<CheckResult>)>,
+    pub progress: Vec<Progress>,
+    pub active_ms: u64,
+    pub waited_ms: u64,
+    /// Tool calls of the last assistant message without a result, with whether they had been started.
+    pub dangling: Vec<(Block, bool)>,
+    pub factor_pct: Option<u64>,
+}
+
+/// Folds the lines of a log. Unknown kinds are walked through.
+pub fn fold(lines: &[Line]) -> State {
+    let branch = branch(lines);
+    let mut state = State::default();
+    let mut since = SinceReply::default();
+    let mut open_calls = BTreeMap::new();
+    // Where the conversation stood when a fact was written: facts without an id belong to that entry's branch.
+    let mut position = Chain::default();
+    for line in lines {
+        // A log that was read has been checked; of a made-up one the wrong links are ignored.
+        let _ = position.follow(line);
+        let here = match &position.tip {
+            Some(tip) => entry_seq(tip).is_some_and(|seq| branch.contains(&seq)),
+            None => true,
+        };
+        match &line.fact {
+            Fact::Run(run) => state.runs.push((**run).clone()),
+            Fact::End(end) => state.ends.push((**end).clone()),
+            Fact::Call(call) => {
+                open_calls.insert((call.lane, call.n), state.calls.len());
+                state.calls.push((call.clone(), None));
+                if here && call.lane == Lane::Agent {
+                    state.sent.push(std::mem::take(&mut state.unsent));
+                }
+            }
+            Fact::Settled(settled) => {
+                if settled.lane == Lane::Agent && settled.factor_pct.is_some() {
+                    state.factor_pct = settled.factor_pct;
+                }
+                if let Some(index) = open_calls.remove(&(settled.lane, settled.n)) {
+                    state.calls[index].1 = Some((**settled).clone());
+                }
+            }
+            Fact::Elapsed { active_ms, waited_ms } => {
+                (state.active_ms, state.waited_ms) = (*active_ms, *waited_ms);
+            }
+            Fact::Learned { factor_pct: Some(factor_pct), .. } => state.factor_pct = Some(*factor_pct),
+            fact if here => state.walk(fact, &mut since),
+            _ => {}
+        }
+    }
+    state.dangling = since.dangling();
+    state
+}
+
+impl State {
+    /// A fact of the branch.
+    fn walk(&mut self, fact: &Fact, since: &mut SinceReply) {
+        match fact {
+            Fact::Frozen(frozen) => self.frozen = Some(frozen.clone()),
+            Fact::Message(message) => {
+                since.message(message);
+                self.unsent.push(message.clone());
+            }
+            Fact::Recut { call_id, text: shorter } => {
+                let results = self.unsent.iter_mut().rev();
+                let text = results.filter_map(|message| match message {
+                    Message::Tool { call_id: id, text, .. } if id == call_id => Some(text),
+                    _ => None,
+                });
+                if let Some(text) = { text }.next() {
+                    text.clone_from(shorter);
+                }
+            }
+            Fact::Tasks { graph } => self.tasks = graph.clone(),
+            Fact::Verdict { verdict } => self.verdicts.push(verdict.clone()),
+            Fact::Checks { iteration, results } => self.checks.push((*iteration, results.clone())),
+            Fact::Iteration { iteration } => self.iteration = *iteration,
+            Fact::ToolStarted(start) => since.started.push(start.call_id.clone()),
+            Fact::Tool(done) => {
+                self.marks.extend(done.marks.iter().map(|mark| (mark.path.clone(), mark.sha256.clone())));
+            }
+            Fact::Turn { iteration, end, .. } => self.last_turn = Some((*iteration, *end)),
+            Fact::Progress(progress) => self.progress.push((**progress).clone()),
+            _ => {}
+        }
+    }
+}
+
+/// The entries from the first to the tip.
+fn branch(lines: &[Line]) -> BTreeSet<u64> {
+    let mut chain = Chain::default();
+    for line in lines {
+        let _ = chain.follow(line);
+    }
+    let parents: BTreeMap<u64, u64> = lines
+        .iter()
+        .filter_map(|line| Some((line.seq, line.parent.as_deref().and_then(entry_seq)?)))
+        .filter(|(seq, parent)| parent < seq)
+        .collect();
+    std::iter::successors(chain.tip.as_deref().and_then(entry_seq), |seq| parents.get(seq).copied()).collect()
+}
+
+/// The calls of the last reply, and what has happened to them. Ids may repeat, so they pair by order.
+#[derive(Default)]
+struct SinceReply {
+    calls: Vec<Block>,
+    started: Vec<String>,
+    answered: Vec<String>,
+}
+
+impl SinceReply {
+    fn message(&mut self, message: &Message) {
+        match message {
+            Message::Assistant { blocks, refused, .. } => {
+                let calls = blocks.iter().filter(|block| refused.is_none() && matches!(block, Block::Call { .. }));
+                *self = SinceReply { calls: calls.cloned().collect(), ..SinceReply::default() };
+            }
+            Message::Tool { call_id, .. } => self.answered.push(call_id.clone()),
+            Message::User { .. } | Message::Operator { .. } => {}
+        }
+    }
+
+    fn dangling(mut self) -> Vec<(Block, bool)> {
+        let take = |from: &mut Vec<String>, wanted: &str| {
+            let found = from.iter().position(|id| id == wanted);
+            found.map(|index| from.remove(index)).is_some()
+        };
+        let mut dangling = Vec::new();
+        for block in self.calls {
+            let Block::Call { id, .. } = &block else { continue };
+            let started = take(&mut self.started, id);
+            if !take(&mut self.answered, id) {
+                dangling.push((block, started));
+            }
+        }
+        dangling
+    }
+}

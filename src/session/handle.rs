@@ -1,0 +1,444 @@
+//! One session, open for writing under its lock.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use super::derived::write_json;
+use super::derived::{DeriveState, EVENTS_FILE, Events, METADATA_FILE, Overview, STATUS_FILE, TASKS_FILE, derive};
+use super::error::SessionError;
+use super::facts::{Fact, Header, LOG_VERSION, Line};
+use super::files::{AppendFile, make_dirs, make_new_dir, write_whole};
+use super::lock::{Holder, Lock};
+use super::log::{Chain, LOG_FILE, LOG_KIND, read_log, set_aside};
+use super::spool::Spool;
+use super::store::{LOCK_FILE, Store, check_id};
+use super::sync::{Sync, Syncer};
+use super::wirelog::{self, WIRE_FILE, WireAttempt};
+use crate::event::{Event, Record, RunResult};
+use crate::world::{Boxed, Clock, World, rfc3339};
+
+/// Everybody who watches a run: the console, the stdout stream.
+pub trait Listener {
+    fn event(&self, record: &Record);
+}
+
+/// What stands in the log of an opened session.
+pub struct Opened {
+    pub session: Session,
+    pub header: Header,
+    pub lines: Vec<Line>,
+    /// For the operator: what had to be repaired.
+    pub notes: Vec<String>,
+}
+
+/// One session, open for writing under its lock. Cheap to clone (one shared inside).
+#[derive(Clone)]
+pub struct Session {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    id: String,
+    dir: PathBuf,
+    run: String,
+    clock: Rc<dyn Clock>,
+    listeners: Vec<Rc<dyn Listener>>,
+    spool: Rc<Spool>,
+    syncer: Syncer,
+    writing: RefCell<Writing>,
+    _lock: Lock,
+}
+
+struct Writing {
+    log: AppendFile,
+    /// Made with the first attempt.
+    wire: Option<AppendFile>,
+    seq: u64,
+    chain: Chain,
+    /// Reused for every line.
+    buffer: Vec<u8>,
+    events: Events,
+    derive: DeriveState,
+    overview: Overview,
+    /// The seq at which the derived files were saved.
+    saved: Option<u64>,
+    /// Folders with names that the disk may not have yet.
+    new_names: Vec<PathBuf>,
+    /// `run.finished` was emitted: it is the last event until the next run.
+    finished: bool,
+}
+
+impl Session {
+    /// Makes the folder (0700), the lock, the header line; nothing else. An id in use is an `Io` error
+    /// (`AlreadyExists`). `sync_now` brings the first line to the disk.
+    pub fn create(
+        world: &World,
+        store: &Store,
+        workspace: &Path,
+        id: &str,
+        run: &str,
+        listeners: Vec<Rc<dyn Listener>>,
+    ) -> Result<Session, SessionError> {
+        check_id(id)?;
+        let dir = store.dir_of(workspace, id);
+        let above = dir.parent().unwrap_or(&dir).to_owned();
+        make_dirs(&above)?;
+        make_new_dir(&dir)?;
+        let me = Holder::me(world, run, Some(id));
+        let lock = Lock::take_now(&dir.join(LOCK_FILE), &format!("session `{id}`"), &me)?;
+        let header = Header {
+            kind: LOG_KIND.to_owned(),
+            v: LOG_VERSION,
+            id: id.to_owned(),
+            workspace: workspace.display().to_string(),
+            created: rfc3339(world.clock.now()),
+        };
+        let mut log = AppendFile::create(dir.join(LOG_FILE))?;
+        let mut buffer = Vec::with_capacity(4096);
+        encode_line(&header, &dir, &mut buffer)?;
+        log.append(&buffer)?;
+        let writing = Writing {
+            log,
+            wire: None,
+            seq: 0,
+            chain: Chain::default(),
+            buffer,
+            events: Events::new(&dir, id),
+            derive: DeriveState::default(),
+            overview: Overview::new(&header),
+            saved: None,
+            new_names: vec![dir.clone(), above],
+            finished: false,
+        };
+        let spool = Spool::new(dir.join("spool"));
+        Session::new(world, dir, header.id, run, listeners, spool, lock, writing)
+    }
+
+    /// Takes the lock (waits ≤ 5 s, then `Busy`), sets a torn tail aside, cuts unnamed wire bytes, rebuilds derived
+    /// files that lag. A corrupt or newer log is left as it is.
+    pub async fn open(
+        world: &World,
+        dir: &Path,
+        run: &str,
+        listeners: Vec<Rc<dyn Listener>>,
+    ) -> Result<Opened, SessionError> {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let path = dir.join(LOG_FILE);
+        if !path.is_file() {
+            return Err(SessionError::Unknown { id: name });
+        }
+        let me = Holder::me(world, run, Some(&name));
+        let lock = Lock::take(world, &dir.join(LOCK_FILE), &format!("session `{name}`"), &me).await?;
+        let log = read_log(&path)?;
+        let mut notes = Vec::new();
+        if log.torn_bytes > 0 {
+            let aside = set_aside(&path, &log)?;
+            notes.push(format!(
+                "the last line of `{LOG_FILE}` was torn: its {} bytes were set aside in `{}`",
+                log.torn_bytes,
+                aside.display()
+            ));
+        }
+        let wire = wirelog::open(dir, &log.lines, &mut notes)?;
+        let (events, derive) = Events::catch_up(dir, &log.header.id, run, &log.lines, &mut notes)?;
+        let mut overview = Overview::new(&log.header);
+        for line in &log.lines {
+            overview.observe(line);
+        }
+        if !overview.is_saved(dir)? {
+            overview.save(dir, false)?;
+        }
+        let seq = log.lines.len() as u64;
+        let spool_dir = dir.join("spool");
+        let spool = Spool::open(spool_dir.clone(), world.dir.as_ref()).map_err(SessionError::io("list", &spool_dir))?;
+        let writing = Writing {
+            log: AppendFile::open(path)?,
+            wire,
+            seq,
+            chain: log.chain,
+            buffer: Vec::with_capacity(4096),
+            events,
+            derive,
+            finished: overview.is_ended(),
+            overview,
+            saved: Some(seq),
+            new_names: Vec::new(),
+        };
+        let id = log.header.id.clone();
+        let session = Session::new(world, dir.to_owned(), id, run, listeners, spool, lock, writing)?;
+        Ok(Opened { session, header: log.header, lines: log.lines, notes })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the two constructors' common end")]
+    fn new(
+        world: &World,
+        dir: PathBuf,
+        id: String,
+        run: &str,
+        listeners: Vec<Rc<dyn Listener>>,
+        spool: Spool,
+        lock: Lock,
+        writing: Writing,
+    ) -> Result<Session, SessionError> {
+        let inner = Inner {
+            syncer: Syncer::start().map_err(SessionError::io("start the sync thread for", &dir))?,
+            id,
+            dir,
+            run: run.to_owned(),
+            clock: Rc::clone(&world.clock),
+            listeners,
+            spool: Rc::new(spool),
+            writing: RefCell::new(writing),
+            _lock: lock,
+        };
+        Ok(Session { inner: Rc::new(inner) })
+    }
+
+    /// Reads a session's facts without a lock and without repairing anything; a torn last line is left out.
+    pub fn read(dir: &Path) -> Result<(Header, Vec<Line>), SessionError> {
+        let log = read_log(&dir.join(LOG_FILE))?;
+        Ok((log.header, log.lines))
+    }
+
+    pub fn id(&self) -> String {
+        self.inner.id.clone()
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.inner.dir.clone()
+    }
+
+    /// One `write` of one whole line; then the events that derive from it go to events.jsonl and the listeners.
+    /// Returns the line's seq. After an error nothing more is written, and every further append gives that kind of
+    /// error. (A fact that cannot be encoded, or a tip that is no entry, is refused without such an end.)
+    pub fn append(&self, fact: Fact) -> Result<u64, SessionError> {
+        let now = self.now();
+        let mut records = Vec::new();
+        let seq = self.inner.writing.borrow_mut().append(&self.inner, fact, now, &mut records)?;
+        self.tell(&records);
+        Ok(seq)
+    }
+
+    /// An event without a fact (step.started, run.waiting, model.delta): listeners, and events.jsonl except deltas.
+    /// After `run.finished` only what a further run appends is heard: it is the last event of its run.
+    pub fn emit(&self, event: Event) {
+        let now = self.now();
+        let mut records = Vec::new();
+        {
+            let mut writing = self.inner.writing.borrow_mut();
+            if writing.finished {
+                return;
+            }
+            writing.finished = matches!(event, Event::RunFinished { .. });
+            writing.event(&self.inner, event, None, now, &mut records);
+            if writing.finished {
+                writing.flush_events(&self.inner, &mut records);
+            }
+        }
+        self.tell(&records);
+    }
+
+    /// Starts bringing everything written so far to the disk; `Sync::wait` waits for it.
+    pub fn sync_start(&self) -> Sync {
+        let mut records = Vec::new();
+        let sync = {
+            let mut writing = self.inner.writing.borrow_mut();
+            writing.flush_events(&self.inner, &mut records);
+            let names = std::mem::take(&mut writing.new_names);
+            let files = writing.wire.iter().chain(std::iter::once(&writing.log)).map(AppendFile::handle).collect();
+            self.inner.syncer.start_sync(names, files)
+        };
+        self.tell(&records);
+        sync.for_session(self.clone())
+    }
+
+    /// Waits for the disk: first line, verdict, interrupted, end.
+    pub fn sync_now(&self) -> Boxed<'static, Result<(), SessionError>> {
+        self.sync_start().wait()
+    }
+
+    /// A sync failed, so what is on the disk is unknown: nothing more is written.
+    pub(super) fn poison(&self, error: &std::io::Error) {
+        let mut writing = self.inner.writing.borrow_mut();
+        writing.log.poison("sync", error);
+        if let Some(wire) = &mut writing.wire {
+            wire.poison("sync", error);
+        }
+    }
+
+    /// Appends one attempt to wire.jsonl; returns (offset, bytes) for the settled fact. After an error every
+    /// further call gives that kind of error; the log itself goes on.
+    pub fn wire(&self, attempt: &WireAttempt<'_>) -> Result<(u64, u64), SessionError> {
+        let writing = &mut *self.inner.writing.borrow_mut();
+        let path = self.inner.dir.join(WIRE_FILE);
+        wirelog::encode(attempt, &mut writing.buffer)
+            .map_err(|error| SessionError::io("encode an attempt for", &path)(error.into()))?;
+        let wire = match &mut writing.wire {
+            Some(wire) => wire,
+            none => {
+                writing.new_names.push(self.inner.dir.clone());
+                none.insert(AppendFile::create(path)?)
+            }
+        };
+        let offset = wire.append(&writing.buffer)?;
+        let bytes = writing.buffer.len() as u64;
+        writing.trim_buffer();
+        Ok((offset, bytes))
+    }
+
+    pub fn spool(&self) -> Rc<Spool> {
+        Rc::clone(&self.inner.spool)
+    }
+
+    /// result.json and summary.md, each temp + rename; a finished result is on the disk when this returns.
+    pub fn write_result(&self, result: &RunResult, summary: &str) -> Result<(), SessionError> {
+        let sync = result.outcome.is_some();
+        write_whole(&self.inner.dir.join("summary.md"), summary.as_bytes(), sync)?;
+        write_json(&self.inner.dir.join("result.json"), result, sync)
+    }
+
+    /// Any other whole file of the session folder (`changes.patch`), temp + rename; its path.
+    pub fn write_file(&self, name: &str, content: &[u8]) -> Result<PathBuf, SessionError> {
+        const OWN: [&str; 7] = [LOG_FILE, WIRE_FILE, LOCK_FILE, EVENTS_FILE, METADATA_FILE, TASKS_FILE, STATUS_FILE];
+        let path = self.inner.dir.join(name);
+        if check_id(name).is_err() || OWN.contains(&name) {
+            let error = std::io::Error::from(std::io::ErrorKind::InvalidFilename);
+            return Err(SessionError::Io { what: "write", file: path, error });
+        }
+        write_whole(&path, content, true)?;
+        Ok(path)
+    }
+
+    /// metadata.json, tasks.json, status.json brought up to the log; called at most every 2 s by the loop and at ends.
+    pub fn save_derived(&self) -> Result<(), SessionError> {
+        let mut records = Vec::new();
+        let saved = {
+            let mut writing = self.inner.writing.borrow_mut();
+            writing.flush_events(&self.inner, &mut records);
+            writing.save_derived(&self.inner.dir)
+        };
+        self.tell(&records);
+        saved
+    }
+
+    /// Removes the folder of a session that was never used (no call, no check); one that was is refused
+    /// (`Io`, `DirectoryNotEmpty`).
+    pub fn discard(self) -> Result<(), SessionError> {
+        let dir = &self.inner.dir;
+        if self.inner.writing.borrow().overview.is_used() {
+            let error = std::io::Error::new(std::io::ErrorKind::DirectoryNotEmpty, "it holds calls or checks");
+            return Err(SessionError::Io { what: "discard", file: dir.clone(), error });
+        }
+        std::fs::remove_dir_all(dir).map_err(SessionError::io("remove", dir))?;
+        if let Some(above) = dir.parent() {
+            // Other sessions of the workspace keep it.
+            let _ = std::fs::remove_dir(above);
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> SystemTime {
+        self.inner.clock.now()
+    }
+
+    /// Not while anything is borrowed: a listener may call back.
+    fn tell(&self, records: &[Record]) {
+        for record in records {
+            for listener in &self.inner.listeners {
+                listener.event(record);
+            }
+        }
+    }
+}
+
+impl Writing {
+    fn append(
+        &mut self,
+        inner: &Inner,
+        fact: Fact,
+        now: SystemTime,
+        records: &mut Vec<Record>,
+    ) -> Result<u64, SessionError> {
+        let seq = self.seq + 1;
+        let (id, parent) =
+            if fact.is_entry() { (Some(super::log::entry_id(seq)), self.chain.tip.clone()) } else { (None, None) };
+        let line = Line { seq, t: rfc3339(now), id, parent, fact };
+        if let Fact::Tip { entry } = &line.fact
+            && !self.chain.has(entry)
+        {
+            let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("no entry `{entry}`"));
+            return Err(SessionError::Io { what: "set the tip of", file: inner.dir.clone(), error });
+        }
+        encode_line(&line, &inner.dir, &mut self.buffer)?;
+        self.log.append(&self.buffer)?;
+        self.trim_buffer();
+        // Only now, when the line is written, does anything in memory move.
+        self.seq = seq;
+        if let Err(reason) = self.chain.follow(&line) {
+            let file = inner.dir.join(LOG_FILE);
+            return Err(SessionError::Corrupt { file, line: seq + 1, reason });
+        }
+        self.overview.observe(&line);
+        match line.fact {
+            Fact::Run(_) => self.finished = false,
+            Fact::End(_) => self.finished = true,
+            _ => {}
+        }
+        for event in derive(&line, &mut self.derive) {
+            self.event(inner, event, Some(seq), now, records);
+        }
+        if self.finished {
+            self.flush_events(inner, records);
+        }
+        Ok(seq)
+    }
+
+    fn event(&mut self, inner: &Inner, event: Event, fact: Option<u64>, now: SystemTime, records: &mut Vec<Record>) {
+        let record = self.events.record(event, fact, rfc3339(now), &inner.run);
+        let written = self.events.write(&record);
+        records.push(record);
+        self.report(inner, written, now, records);
+    }
+
+    fn flush_events(&mut self, inner: &Inner, records: &mut Vec<Record>) {
+        let written = self.events.flush();
+        self.report(inner, written, inner.clock.now(), records);
+    }
+
+    /// A derived file that cannot be written ends no run: whoever watches is told, once.
+    fn report(&mut self, inner: &Inner, written: Result<(), SessionError>, now: SystemTime, records: &mut Vec<Record>) {
+        if let Err(error) = written {
+            let text = format!("`{EVENTS_FILE}` lags until the session is opened next: {error}");
+            let notice = Event::Notice { code: "events_not_written".to_owned(), text };
+            let before_last = records.len().saturating_sub(usize::from(self.finished));
+            records.insert(before_last, self.events.record(notice, None, rfc3339(now), &inner.run));
+        }
+    }
+
+    fn save_derived(&mut self, dir: &Path) -> Result<(), SessionError> {
+        if self.saved == Some(self.seq) {
+            return Ok(());
+        }
+        self.overview.save(dir, self.overview.is_ended())?;
+        self.saved = Some(self.seq);
+        Ok(())
+    }
+
+    /// One huge line must not stay in memory for the rest of the run.
+    fn trim_buffer(&mut self) {
+        const MOST_KEPT_BYTES: usize = 1 << 20;
+        if self.buffer.capacity() > MOST_KEPT_BYTES {
+            self.buffer = Vec::with_capacity(4096);
+        }
+    }
+}
+
+fn encode_line<T: serde::Serialize>(value: &T, dir: &Path, out: &mut Vec<u8>) -> Result<(), SessionError> {
+    out.clear();
+    serde_json::to_writer(&mut *out, value)
+        .map_err(|error| SessionError::io("encode a line for", &dir.join(LOG_FILE))(error.into()))?;
+    out.push(b'\n');
+    Ok(())
+}

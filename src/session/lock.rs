@@ -1,0 +1,141 @@
+//! Locks: one writer a session, one run a workspace. The kernel releases them with the process, however it dies.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::SessionError;
+use super::files::make_dirs;
+use super::store::workspace_hash;
+use crate::world::{World, rfc3339};
+
+/// How long a second one waits.
+const WAIT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Who holds a lock: the content of its file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Holder {
+    host: String,
+    pid: u32,
+    run: String,
+    /// RFC 3339.
+    since: String,
+    session: Option<String>,
+}
+
+impl Holder {
+    pub(super) fn me(world: &World, run: &str, session: Option<&str>) -> Holder {
+        // Only Linux has this file; elsewhere the variable must do.
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        let host = host.or_else(|| world.env.var("HOSTNAME")).unwrap_or_default();
+        Holder {
+            host: host.trim().to_owned(),
+            pid: std::process::id(),
+            run: run.to_owned(),
+            since: rfc3339(world.clock.now()),
+            session: session.map(str::to_owned),
+        }
+    }
+
+    fn describe(&self) -> String {
+        let session = self.session.as_ref().map_or_else(String::new, |id| format!(", session {id}"));
+        format!("process {} on {} since {} (run {}{session})", self.pid, self.host, self.since, self.run)
+    }
+}
+
+/// A held lock file; released when dropped.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// One try, without waiting: for a folder that nobody else can know yet.
+    pub(super) fn take_now(path: &Path, what: &str, me: &Holder) -> Result<Lock, SessionError> {
+        Lock::attempt(path, me)?.ok_or_else(|| busy(path, what))
+    }
+
+    /// Tries for five seconds, then `Busy` with the holder.
+    pub(super) async fn take(world: &World, path: &Path, what: &str, me: &Holder) -> Result<Lock, SessionError> {
+        let start = world.clock.elapsed();
+        loop {
+            if let Some(lock) = Lock::attempt(path, me)? {
+                return Ok(lock);
+            }
+            if world.clock.elapsed().saturating_sub(start) >= WAIT {
+                return Err(busy(path, what));
+            }
+            world.clock.sleep(POLL).await;
+        }
+    }
+
+    fn attempt(path: &Path, me: &Holder) -> Result<Option<Lock>, SessionError> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(SessionError::io("open", path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => {
+                return Err(SessionError::Io { what: "lock", file: path.to_owned(), error });
+            }
+        }
+        let mine = file.metadata().map_err(SessionError::io("lock", path))?;
+        match std::fs::metadata(path) {
+            Ok(named) if (named.dev(), named.ino()) == (mine.dev(), mine.ino()) => {}
+            // Its last holder removed it between our open and our lock: what we hold is a lock on nothing.
+            Ok(_) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(SessionError::Io { what: "lock", file: path.to_owned(), error }),
+        }
+        let written = serde_json::to_vec(me).map_err(io::Error::from).and_then(|content| {
+            file.set_len(0)?;
+            file.rewind()?;
+            file.write_all(&content)
+        });
+        written.map_err(SessionError::io("write", path))?;
+        Ok(Some(Lock { _file: file }))
+    }
+}
+
+fn busy(path: &Path, what: &str) -> SessionError {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
+    let holder = read.ok().and_then(|_| serde_json::from_str::<Holder>(&text).ok());
+    let holder = holder.map_or_else(|| "an unnamed process".to_owned(), |holder| holder.describe());
+    SessionError::Busy { what: what.to_owned(), holder }
+}
+
+/// Whether anybody holds the lock now. A missing or unreadable file is held by nobody.
+pub(super) fn is_held(path: &Path) -> bool {
+    // A shared lock, so that two lists at once do not see each other; it is gone with `file`.
+    File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// An exclusive lock on a workspace under `<SPETTRO_HOME>/locks`; released when dropped.
+#[derive(Debug)]
+pub struct WorkspaceLock {
+    _lock: Lock,
+}
+
+impl WorkspaceLock {
+    /// Waits ≤ 5 s, then `Busy` naming host, pid, run and since when.
+    pub async fn take(world: &World, home: &Path, workspace: &Path, run: &str) -> Result<WorkspaceLock, SessionError> {
+        let folder = home.join("locks");
+        make_dirs(&folder)?;
+        let path = folder.join(workspace_hash(workspace));
+        let what = format!("workspace `{}`", workspace.display());
+        let lock = Lock::take(world, &path, &what, &Holder::me(world, run, None)).await?;
+        Ok(WorkspaceLock { _lock: lock })
+    }
+}
