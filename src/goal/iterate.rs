@@ -20,7 +20,7 @@ use crate::model::{Endpoint, Gateway};
 use crate::session::{Fact, Message, Origin, Session, SessionError};
 use crate::turn::{Agent, Ended, TurnDone};
 use crate::workspace::{Git, Protected, Tree, changed_files};
-use crate::world::{Halt, JobState, Roots, World};
+use crate::world::{Halt, Roots, World};
 
 /// What the loop works with.
 pub struct Loop {
@@ -525,12 +525,6 @@ impl Loop {
         };
         changes.files = changed_files(&files, &listed);
         (changes, Vec::new())
-    }
-
-    /// Whether a job of this run still has a living process.
-    pub fn jobs_alive(&self) -> usize {
-        let alive = |state: &JobState| matches!(state, JobState::Running | JobState::LeaderExited { .. });
-        self.world.exec.jobs().iter().filter(|job| alive(&job.state)).count()
     }
 }
 

@@ -3,17 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::config::Config;
 use super::failure::Cause;
 use super::iterate::State;
 use super::watch::Timer;
 use crate::event::{
-    Changes, Commands, GoalRef, Lane, Leaked, Limits, Outcome, Paths, ResultError, RunResult, RunUsage,
+    Changes, Commands, GoalRef, Lane, Leaked, Limits, Outcome, Paths, RESULT_VERSION, ResultError, RunResult, RunUsage,
 };
 use crate::model::Gateway;
-
-/// The version of the result object.
-const RESULT_VERSION: u32 = 1;
 
 /// Totals of the session when this run began.
 #[derive(Debug, Clone, Copy, Default)]

@@ -17,7 +17,7 @@ use super::watch::{Timer, Watch, pressing};
 use crate::event::{GoalRef, Outcome, RunResult};
 use crate::model::{Conversation, Endpoint, Factor, Gateway};
 use crate::process::SignalEvent;
-use crate::session::{self, Block, Fact, Frozen, Line, Message, RunStart, Session, SessionError};
+use crate::session::{self, Fact, Frozen, Line, Message, RunStart, Session, SessionError};
 use crate::tools::{ToolOptions, Tools};
 use crate::turn::{self, Agent, AgentParts};
 use crate::workspace::{Git, GitState, Protected, Tree};
@@ -599,23 +599,6 @@ fn opening_missing(state: &session::State) -> bool {
         })
         .count() as u64;
     opened < state.iteration
-}
-
-/// The text of the last assistant message of a history.
-pub fn last_text(messages: &[Message]) -> Option<String> {
-    messages.iter().rev().find_map(|message| match message {
-        Message::Assistant { blocks, refused: None, .. } => {
-            let text: String = blocks
-                .iter()
-                .filter_map(|block| match block {
-                    Block::Text { text } => Some(text.as_str()),
-                    _ => None,
-                })
-                .collect();
-            Some(text).filter(|text| !text.trim().is_empty())
-        }
-        _ => None,
-    })
 }
 
 /// spettro's own folders for a session.
