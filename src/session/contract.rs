@@ -209,18 +209,40 @@ pub struct WireAttempt<'a> {
 }
 
 /// Full tool outputs, `spool/N`, as long as the session lives.
-pub struct Spool {}
+pub struct Spool {
+    dir: PathBuf,
+    last: std::cell::Cell<u64>,
+}
 impl Spool {
+    /// The spool of a session's folder; made when missing. Ids go on after the highest that is there.
+    pub fn in_dir(dir: PathBuf) -> std::io::Result<Spool> {
+        std::fs::create_dir_all(&dir)?;
+        let mut last = 0;
+        while dir.join((last + 1).to_string()).exists() {
+            last += 1;
+        }
+        Ok(Spool { dir, last: std::cell::Cell::new(last) })
+    }
     /// Writes one body; its id (counted from 1 in the session).
     pub fn put(&self, bytes: &[u8]) -> std::io::Result<u64> {
-        todo!()
+        let id = self.last.get() + 1;
+        std::fs::write(self.path(id), bytes)?;
+        self.last.set(id);
+        Ok(id)
     }
     pub fn path(&self, id: u64) -> PathBuf {
-        todo!()
+        self.dir.join(id.to_string())
     }
     /// Up to `limit` bytes from `offset`, and the whole size. `None` for an unknown id.
     pub fn read(&self, id: u64, offset: u64, limit: usize) -> std::io::Result<Option<(Bytes, u64)>> {
-        todo!()
+        let bytes = match std::fs::read(self.path(id)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        let end = start.saturating_add(limit).min(bytes.len());
+        Ok(Some((Bytes::copy_from_slice(&bytes[start..end]), bytes.len() as u64)))
     }
 }
 
