@@ -1,0 +1,125 @@
+//! `bash`: foreground commands, and the start of background jobs.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::args::Args;
+use super::dispatch::{Done, Place};
+use super::error::ToolError;
+use super::output::{escape, escape_line, one_line, thousands};
+use crate::event::ToolStatus;
+use crate::world::{Captured, Command, CommandKind, Ending, ExecError, Finished, Leftover};
+
+/// Most bytes kept from the start and from the end of a command's output.
+const KEEP_BYTES: usize = 2 << 20;
+/// Between TERM and KILL for a foreground command.
+const COMMAND_GRACE: Duration = Duration::from_secs(2);
+/// Between TERM and KILL for a job.
+const JOB_GRACE: Duration = Duration::from_secs(5);
+const LABEL_CHARS: usize = 120;
+
+/// Runs or starts a command. `next_job` is the name that a background job would get.
+pub(super) async fn run(at: Place<'_>, args: &Args, next_job: &str) -> Result<Done, ToolError> {
+    let command = args.required("command")?;
+    let background = args.flag("run_in_background");
+    if command.contains('\0') {
+        return Err(ToolError::argument("command", "must not contain a NUL character"));
+    }
+    if background && args.has("timeout") {
+        return Err(ToolError::argument("timeout", "does not go with `run_in_background`: a job has none"));
+    }
+    let cwd = args.text("cwd").unwrap_or(".");
+    if cwd.contains('\0') {
+        return Err(ToolError::argument("cwd", "must not contain a NUL character"));
+    }
+    let limit = at.options.command_limit;
+    let timeout = args.number("timeout").map_or(limit, |seconds| Duration::from_secs(seconds).min(limit));
+    let start = Command {
+        kind: if background { CommandKind::Job } else { CommandKind::Tool },
+        argv: vec!["bash".into(), "-c".into(), command.to_owned()],
+        cwd: if cwd == "." { at.roots.real.clone() } else { at.roots.to_real(Path::new(cwd)) },
+        env: Vec::new(),
+        timeout: (!background).then_some(timeout),
+        grace: if background { JOB_GRACE } else { COMMAND_GRACE },
+        keep_bytes: KEEP_BYTES,
+        label: one_line(command, LABEL_CHARS),
+    };
+    // The path of a bad working directory is told as the model wrote it.
+    let failed = |error| match error {
+        ExecError::BadCwd(_) => ToolError::Failed(format!(
+            "working directory `{}` cannot be entered; the command was not started",
+            escape_line(cwd.as_bytes())
+        )),
+        error => ToolError::Failed(error.to_string()),
+    };
+    if background {
+        at.world.exec.start(next_job, start).await.map_err(failed)?;
+        let text = format!("{next_job} started; read its output with job-output, wait for it with wait");
+        return Ok(Done { job: Some(next_job.to_owned()), ..Done::ok(text) });
+    }
+    let finished = at.world.exec.run(start).await.map_err(failed)?;
+    Ok(Done {
+        status: status(finished.ending),
+        output_bytes: Some(finished.output.total_bytes()),
+        ..Done::ok(report(&finished, timeout, at.options.jobs))
+    })
+}
+
+fn status(ending: Ending) -> ToolStatus {
+    match ending {
+        Ending::Exited(0) => ToolStatus::Ok,
+        Ending::TimedOut => ToolStatus::Timeout,
+        Ending::Cancelled => ToolStatus::Interrupted,
+        Ending::Exited(_) | Ending::Signaled(_) | Ending::Lost | Ending::TooManyProcesses => ToolStatus::Error,
+    }
+}
+
+/// The output and, each on a line of its own, what it left running and how it ended.
+fn report(finished: &Finished, timeout: Duration, jobs: bool) -> String {
+    let mut text = captured(&finished.output);
+    let mut line = |line: &str| {
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(line);
+    };
+    if !finished.leftovers.is_empty() {
+        line(&leftovers(&finished.leftovers, jobs));
+    }
+    match finished.ending {
+        Ending::Exited(0) => {}
+        Ending::Exited(status) => line(&format!("[exit status {status}]")),
+        Ending::Signaled(signal) => line(&format!("[killed by signal {signal}]")),
+        Ending::TimedOut => line(&format!(
+            "[timed out after {}s; the command and everything it started were ended]",
+            timeout.as_secs_f64()
+        )),
+        Ending::Lost => line("[lost: its supervisor disappeared; the command and everything it started were ended]"),
+        Ending::Cancelled => line("[ended because spettro is shutting down]"),
+        Ending::TooManyProcesses => {
+            line("[killed: it started more than 1,024 processes; everything it started was ended]");
+        }
+    }
+    if text.is_empty() { "[no output]".into() } else { text }
+}
+
+fn captured(output: &Captured) -> String {
+    let mut text = escape(&output.head);
+    if output.omitted_bytes > 0 {
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        let omitted = thousands(output.omitted_bytes);
+        text.push_str(&format!("[{omitted} bytes of output were not kept: only the first and last 2 MiB are]\n"));
+    }
+    text.push_str(&escape(&output.tail));
+    text
+}
+
+fn leftovers(left: &[Leftover], jobs: bool) -> String {
+    let (noun, verb) = if left.len() == 1 { ("process", "was") } else { ("processes", "were") };
+    let names: Vec<String> =
+        left.iter().map(|one| format!("{} {}", one.pid, escape_line(one.name.as_bytes()))).collect();
+    let hint = if jobs { " Use run_in_background to keep a process." } else { "" };
+    format!("[{} background {noun} left by this command {verb} stopped: {}.{hint}]", left.len(), names.join(", "))
+}
