@@ -23,7 +23,7 @@ pub struct ToolSchema {
 }
 
 /// What may differ from call to call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Front<'a> {
     /// The model's id as the provider knows it.
     pub model: &'a str,
@@ -31,8 +31,13 @@ pub struct Front<'a> {
     /// The one tool the model must call.
     pub force_tool: Option<&'a str>,
     pub reasoning_effort: Option<&'a str>,
-    /// Top-level fields that the goal file adds, as `(name, JSON text)`.
+    /// Top-level fields that the goal file adds, as `(name, JSON text)`. One wins over the wire's own field of that
+    /// name; fields of the rest (`messages`, `tools`, on anthropic `system`) are left out.
     pub extra_body: &'a [(String, String)],
+    /// The endpoint is the vendor's own, not a server that copies its API.
+    pub native: bool,
+    /// Steps take so long (> 4 min) that a cache entry of the short lifetime would be gone.
+    pub slow_steps: bool,
 }
 
 /// The growing rest of a lane's request body.

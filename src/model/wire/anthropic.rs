@@ -1,32 +1,20 @@
-//! TODO(H1)
-use super::super::error::ModelError;
-use super::super::reply::{Delta, Partial, Reply};
-use super::super::request::{Front, ToolSchema};
-use crate::session::Message;
+//! The `anthropic` wire: `POST /v1/messages` with server-sent events.
 
-#[derive(Default)]
-pub struct Decoder;
+mod decode;
+mod encode;
 
-impl Decoder {
-    pub fn push(&mut self, _chunk: &[u8], _deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        todo!()
-    }
-    pub fn finish(&mut self) -> Result<Reply, ModelError> {
-        todo!()
-    }
-    pub fn partial(&self) -> Partial {
-        todo!()
-    }
-}
-pub fn headers(_key: Option<&str>) -> Vec<(String, String)> {
-    todo!()
-}
-pub fn front(_front: &Front<'_>) -> Vec<u8> {
-    todo!()
-}
-pub fn head(_system: &str, _tools: &[ToolSchema]) -> String {
-    todo!()
-}
-pub fn messages(_messages: &[Message], _follows: bool, _out: &mut Vec<u8>) -> u64 {
-    todo!()
+use super::stream::Stream;
+
+pub(super) use encode::{front, head, messages};
+
+pub(super) type Decoder = Stream<decode::Messages>;
+
+pub(super) fn headers(key: Option<&str>) -> Vec<(String, String)> {
+    let mut headers = vec![
+        ("content-type".into(), "application/json".into()),
+        ("accept".into(), "text/event-stream".into()),
+        ("anthropic-version".into(), "2023-06-01".into()),
+    ];
+    headers.extend(key.map(|key| ("x-api-key".into(), key.to_owned())));
+    headers
 }

@@ -4,8 +4,12 @@
 //! gateway (live) and by whoever reads recorded bytes.
 
 mod anthropic;
+mod error;
+mod history;
+mod json;
 mod openai_chat;
 mod sse;
+mod stream;
 
 use super::error::ModelError;
 use super::reply::{Delta, Partial, Reply};
@@ -61,7 +65,7 @@ impl Wire {
     }
 
     /// The start of the rest: system prompt and tools, up to and with the opening bracket of the messages (and,
-    /// where the wire puts it there, the system message).
+    /// where the wire puts it there, the system message and a comma).
     pub fn head(self, system: &str, tools: &[ToolSchema]) -> String {
         match self {
             Wire::Anthropic => anthropic::head(system, tools),
@@ -70,7 +74,9 @@ impl Wire {
     }
 
     /// Encodes the messages said since the last request, which `follows` earlier ones or not; appends to `out`
-    /// and returns how many wire messages that made. Refused assistant messages are left out.
+    /// and returns how many wire messages that made. What is said between two assistant messages becomes one side's
+    /// say, results first; so a list gives the same bytes at once and reply by reply. Refused assistant messages
+    /// are left out, and those of which nothing can be sent.
     pub fn messages(self, messages: &[Message], follows: bool, out: &mut Vec<u8>) -> u64 {
         match self {
             Wire::Anthropic => anthropic::messages(messages, follows, out),
@@ -86,47 +92,51 @@ impl Wire {
     /// A decoder for one 2xx response.
     pub fn decoder(self) -> Decoder {
         match self {
-            Wire::Anthropic => Decoder::Anthropic(Box::default()),
-            Wire::OpenAiChat => Decoder::OpenAiChat(Box::default()),
+            Wire::Anthropic => Decoder(Kind::Anthropic(Box::default())),
+            Wire::OpenAiChat => Decoder(Kind::OpenAiChat(Box::default())),
         }
     }
 
     /// Classifies a response that is not 2xx. `headers` have lower-case names. `now_unix` (seconds) resolves a
     /// `retry-after` date.
     pub fn error(self, status: u16, headers: &[(String, String)], body: &[u8], now_unix: u64) -> ModelError {
-        let _ = (self, status, headers, body, now_unix);
-        todo!("H1")
+        match self {
+            Wire::Anthropic | Wire::OpenAiChat => error::http(status, headers, body, now_unix),
+        }
     }
 }
 
 /// Decodes one streamed response (or a whole JSON body, where a server answers without streaming).
-pub enum Decoder {
+pub struct Decoder(Kind);
+
+enum Kind {
     Anthropic(Box<anthropic::Decoder>),
     OpenAiChat(Box<openai_chat::Decoder>),
 }
 
 impl Decoder {
-    /// Takes the next bytes, in any chunking; reports what they brought. After an error it takes no more.
+    /// Takes the next bytes, in any chunking; reports what they brought. After an error it takes no more and
+    /// returns that error again.
     pub fn push(&mut self, chunk: &[u8], deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        match self {
-            Decoder::Anthropic(decoder) => decoder.push(chunk, deltas),
-            Decoder::OpenAiChat(decoder) => decoder.push(chunk, deltas),
+        match &mut self.0 {
+            Kind::Anthropic(decoder) => decoder.push(chunk, deltas),
+            Kind::OpenAiChat(decoder) => decoder.push(chunk, deltas),
         }
     }
 
-    /// The end of the body: the reply, or `Truncated` when no terminal signal had been seen.
+    /// The end of the body: the reply, or `Truncated` when no terminal signal had been seen. Called once.
     pub fn finish(&mut self) -> Result<Reply, ModelError> {
-        match self {
-            Decoder::Anthropic(decoder) => decoder.finish(),
-            Decoder::OpenAiChat(decoder) => decoder.finish(),
+        match &mut self.0 {
+            Kind::Anthropic(decoder) => decoder.finish(),
+            Kind::OpenAiChat(decoder) => decoder.finish(),
         }
     }
 
     /// What had arrived, for a reply that never became whole.
     pub fn partial(&self) -> Partial {
-        match self {
-            Decoder::Anthropic(decoder) => decoder.partial(),
-            Decoder::OpenAiChat(decoder) => decoder.partial(),
+        match &self.0 {
+            Kind::Anthropic(decoder) => decoder.partial(),
+            Kind::OpenAiChat(decoder) => decoder.partial(),
         }
     }
 }

@@ -1,0 +1,78 @@
+//! What both encoders share: messages grouped as the wires want them, safe arguments, the front's fields.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use super::json;
+use crate::session::{Block, Message};
+
+/// The result of one tool call.
+pub(super) struct ToolResult<'a> {
+    pub call_id: &'a str,
+    pub text: &'a str,
+    pub is_error: bool,
+}
+
+/// One side's say.
+pub(super) enum Say<'a> {
+    /// Everything between two assistant messages: results first, then texts.
+    User { results: Vec<ToolResult<'a>>, texts: Vec<Cow<'a, str>> },
+    Assistant(&'a [Block]),
+}
+
+/// Groups messages. An assistant message that is left out (refused) still ends a group, so that a list encoded at
+/// once and the same list encoded reply by reply give the same bytes.
+pub(super) fn group(messages: &[Message]) -> Vec<Say<'_>> {
+    let mut says = Vec::new();
+    let mut user = (Vec::new(), Vec::new());
+    for message in messages {
+        match message {
+            Message::User { text, .. } if text.trim().is_empty() => {}
+            Message::User { text, .. } => user.1.push(Cow::Borrowed(text.as_str())),
+            Message::Operator { text } if text.trim().is_empty() => {}
+            Message::Operator { text } => user.1.push(Cow::Owned(format!("[operator] {text}"))),
+            Message::Tool { call_id, text, is_error, .. } => {
+                // An empty result is refused by some servers (by Anthropic's when it is an error).
+                let text = if text.is_empty() { "(no output)" } else { text };
+                user.0.push(ToolResult { call_id, text, is_error: *is_error });
+            }
+            Message::Assistant { blocks, refused, .. } => {
+                says.extend(user_say(std::mem::take(&mut user)));
+                if refused.is_none() {
+                    says.push(Say::Assistant(blocks));
+                }
+            }
+        }
+    }
+    says.extend(user_say(user));
+    says
+}
+
+fn user_say<'a>((results, texts): (Vec<ToolResult<'a>>, Vec<Cow<'a, str>>)) -> Option<Say<'a>> {
+    (!results.is_empty() || !texts.is_empty()).then_some(Say::User { results, texts })
+}
+
+/// A call's arguments as they can be sent again: what is no JSON object goes as `{"_unparsed": text}`.
+pub(super) fn sendable_arguments(arguments: &str) -> Cow<'_, str> {
+    // A full parse: servers refuse what a mere skip lets pass, lone surrogates for example.
+    match serde_json::from_str::<Map<String, Value>>(arguments) {
+        Ok(_) => Cow::Borrowed(arguments),
+        Err(_) => Cow::Owned(format!("{{\"_unparsed\":{}}}", json::string(arguments))),
+    }
+}
+
+/// `{` and the fields, each followed by a comma. An extra field wins over the wire's own of that name; those in
+/// `rest` belong to the rest of the body and are left out.
+pub(super) fn front(own: &[(&str, String)], extra: &[(String, String)], rest: &[&str]) -> Vec<u8> {
+    let mut out = vec![b'{'];
+    let own = own.iter().filter(|(name, _)| extra.iter().all(|(other, _)| other != name));
+    let extra = extra.iter().filter(|(name, _)| !rest.contains(&name.as_str()));
+    for (name, value) in own.map(|(name, value)| (*name, value)).chain(extra.map(|(name, value)| (name.as_str(), value))) {
+        json::push_string(&mut out, name);
+        out.push(b':');
+        out.extend_from_slice(value.as_bytes());
+        out.push(b',');
+    }
+    out
+}
