@@ -335,6 +335,8 @@ impl Gateway {
             force_tool: ask.force_tool,
             reasoning_effort: endpoint.reasoning_effort.as_deref(),
             extra_body: &endpoint.extra_body,
+            native: endpoint.provider == "openai" && endpoint.own,
+            slow_steps: false,
         });
         let key = self.key(endpoint);
         let mut headers = endpoint.wire.headers(key.as_deref());

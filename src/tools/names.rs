@@ -224,7 +224,10 @@ mod tests {
     fn otherwise_the_error_names_up_to_three() {
         let error = |name: &str| resolve(name, &Tool::ALL).expect_err(name).to_string();
         assert_eq!(error("web-fetch"), "unknown tool `web-fetch`");
-        assert_eq!(error("file-tree"), "unknown tool `file-tree`; did you mean `file-write`, `file-read`, `file-edit`?");
+        assert_eq!(
+            error("file-tree"),
+            "unknown tool `file-tree`; did you mean `file-write`, `file-read`, `file-edit`?"
+        );
         assert!(error(&"x".repeat(5_000)).len() < 120);
         assert!(error("job-list").contains("`job-"), "{}", error("job-list"));
         assert!(!error("").contains("did you mean"));

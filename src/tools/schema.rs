@@ -133,8 +133,7 @@ fn bash(seconds: u64, jobs: bool) -> (String, String) {
 
 /// The parameters of a hidden alias that takes other arguments than its tool; `None` where they are the same.
 pub(super) fn alias(form: Form) -> Option<String> {
-    let fields =
-        r#""content":{"type":"string"},"status":{"type":"string"},"dependencies":{"type":"array","items":{"type":"string"}}"#;
+    let fields = r#""content":{"type":"string"},"status":{"type":"string"},"dependencies":{"type":"array","items":{"type":"string"}}"#;
     let id = r#""id":{"type":"string"}"#;
     match form {
         Form::Own => None,

@@ -213,7 +213,9 @@ fn search(
 fn types_of(name: &str) -> Result<Types, ToolError> {
     let mut builder = TypesBuilder::new();
     builder.add_defaults().select(name);
-    builder.build().map_err(|_| ToolError::argument("type", "is no known file type (as rust, py, js, ts, go, java, c, md)"))
+    builder
+        .build()
+        .map_err(|_| ToolError::argument("type", "is no known file type (as rust, py, js, ts, go, java, c, md)"))
 }
 
 /// A glob without `/` is about the name, wherever the file is; one with `/` about the path below the folder searched.

@@ -10,7 +10,7 @@ use super::results;
 use crate::event::{Event, Lane, ToolStatus, TurnEnd};
 use crate::model::{Ask, CallError, Conversation, Endpoint, Gateway, ModelError, Reply, Stop};
 use crate::session::{Block, Fact, Message, Origin, Session, SessionError, Spool, ToolDone, ToolStart};
-use crate::tools::{Ran, ToolCall, Tools};
+use crate::tools::{PLAN_UPDATED, Ran, ToolCall, Tools};
 use crate::world::{Boxed, Halt, JobInfo, JobState, Roots, Why, World};
 
 /// Most tool calls of one reply that are run.
@@ -195,6 +195,12 @@ impl Agent {
             let (told, over) = (self.jobs_told.get(&job.id), !matches!(job.state, JobState::Running));
             if over && told != Some(&job.state) {
                 let text = job_line(&job);
+                let took = job.ended.and_then(|ended| ended.duration_since(job.started).ok()).unwrap_or_default();
+                self.parts.session.append(Fact::JobExited {
+                    job: job.id.clone(),
+                    state: job_state(&job.state),
+                    duration_ms: took.as_millis() as u64,
+                })?;
                 self.parts.session.append(Fact::Delivery { what: job.id.clone(), before_call })?;
                 self.say(Message::User { origin: Origin::Job, text })?;
                 self.jobs_told.insert(job.id, job.state);
@@ -321,8 +327,8 @@ impl Agent {
             }
             if last && only_tasks && !turn.plan_line && ran.status == ToolStatus::Ok {
                 turn.plan_line = true;
-                ran.text
-                    .push_str("\nPlan updated. Continue with the next concrete action in the same response next time.");
+                ran.text.push('\n');
+                ran.text.push_str(PLAN_UPDATED);
             }
             if !matches!(ran.tool.as_str(), "wait" | "job-output") && ran.status != ToolStatus::Interrupted {
                 match turn.repeats.saw(&ran.tool, &call.arguments, &ran.text) {
@@ -381,6 +387,7 @@ impl Agent {
             marks: Vec::new(),
             changed: Vec::new(),
             tasks: None,
+            job: None,
             complete: None,
         };
         (ran, Duration::ZERO)
@@ -444,6 +451,7 @@ impl Agent {
                 marks: Vec::new(),
                 changed: Vec::new(),
                 tasks: None,
+                job: None,
                 complete: None,
             }
         });
@@ -466,6 +474,10 @@ impl Agent {
             marks: ran.marks.clone(),
             changed: ran.changed.clone(),
         })))?;
+        if let Some(job) = &ran.job {
+            let command = ran.summary.clone();
+            self.parts.session.append(Fact::JobStarted { job: job.clone(), command })?;
+        }
         if let Some(graph) = &ran.tasks {
             self.parts.session.append(Fact::Tasks { graph: graph.clone() })?;
         }
@@ -490,9 +502,9 @@ impl Agent {
     }
 }
 
-/// `job-1 exited with 0 after 5m23s; last line: …`.
-fn job_line(job: &JobInfo) -> String {
-    let state = match &job.state {
+/// `exited with 0`, `was killed`, …
+fn job_state(state: &JobState) -> String {
+    match state {
         JobState::Running => "is running".to_owned(),
         JobState::LeaderExited { status, still_running } => {
             format!("leader exited with {status}, {still_running} still running")
@@ -502,7 +514,12 @@ fn job_line(job: &JobInfo) -> String {
         JobState::Killed => "was killed".to_owned(),
         JobState::TimedOut => "timed out".to_owned(),
         JobState::Lost => "was lost with its supervisor".to_owned(),
-    };
+    }
+}
+
+/// `job-1 exited with 0 after 5m23s; last line: …`.
+fn job_line(job: &JobInfo) -> String {
+    let state = job_state(&job.state);
     let after = job.ended.and_then(|ended| ended.duration_since(job.started).ok()).unwrap_or_default();
     let after = humantime::format_duration(Duration::from_secs(after.as_secs()));
     let mut text = format!("{} {state} after {}", job.id, after.to_string().replace(' ', ""));

@@ -27,16 +27,12 @@ struct Edit<'a> {
     all: bool,
 }
 
-pub(in crate::tools) fn edit(
-    at: Place<'_>,
-    args: &Args,
-    marks: &BTreeMap<String, String>,
-) -> Result<Done, ToolError> {
+pub(in crate::tools) fn edit(at: Place<'_>, args: &Args, marks: &BTreeMap<String, String>) -> Result<Done, ToolError> {
     let edits = edits_of(args)?;
     let file = File::at(at.roots, &at.options.own_dirs, args.required("path")?)?;
     let before = file.content()?;
-    let (after, count) =
-        apply(&before, &edits).map_err(|text| ToolError::Failed(format!("{}: {text}; nothing was changed", file.label)))?;
+    let (after, count) = apply(&before, &edits)
+        .map_err(|text| ToolError::Failed(format!("{}: {text}; nothing was changed", file.label)))?;
     if let Some(expected) = args.number("expected_replacements").filter(|expected| *expected != count) {
         return Err(ToolError::Failed(format!(
             "{}: {count} places would be replaced, {expected} were expected; nothing was changed",
@@ -177,7 +173,8 @@ fn diff(before: &[u8], after: &[u8]) -> String {
         }
     }
     let (before, after) = (escape(before), escape(after));
-    let text = TextDiff::from_lines(&before, &after).unified_diff().context_radius(2).missing_newline_hint(false).to_string();
+    let text =
+        TextDiff::from_lines(&before, &after).unified_diff().context_radius(2).missing_newline_hint(false).to_string();
     let lines: Vec<&str> = text.lines().collect();
     if lines.len() <= DIFF_LINES {
         return text;
@@ -214,8 +211,7 @@ fn near_miss(content: &[u8], text: &str) -> String {
     }
     let only_space = wanted.iter().zip(&trimmed[start..]).all(|(a, b)| a == b) && wanted.len() <= lines.len() - start;
     let how = if only_space { "; it differs only in white space" } else { "" };
-    let shown: String =
-        (start..start + height.min(NEAR_LINES)).map(|at| numbered(at as u64 + 1, lines[at])).collect();
+    let shown: String = (start..start + height.min(NEAR_LINES)).map(|at| numbered(at as u64 + 1, lines[at])).collect();
     format!(" (the closest place is line {}{how}):\n{}", start + 1, shown.trim_end_matches('\n'))
 }
 

@@ -106,7 +106,9 @@ fn binary_kind(content: &[u8]) -> Option<&'static str> {
         });
     }
     // Without a NUL only what is no text either way: a file may well begin with the letters MZ.
-    known.filter(|_| std::str::from_utf8(head).is_err_and(|error| error.error_len().is_some()) || head.starts_with(b"%PDF-"))
+    known.filter(|_| {
+        std::str::from_utf8(head).is_err_and(|error| error.error_len().is_some()) || head.starts_with(b"%PDF-")
+    })
 }
 
 #[cfg(test)]

@@ -9,11 +9,7 @@ use crate::tools::error::ToolError;
 use crate::tools::output::thousands;
 
 /// `marks` are the files that were read, with the digest of their content then.
-pub(in crate::tools) fn write(
-    at: Place<'_>,
-    args: &Args,
-    marks: &BTreeMap<String, String>,
-) -> Result<Done, ToolError> {
+pub(in crate::tools) fn write(at: Place<'_>, args: &Args, marks: &BTreeMap<String, String>) -> Result<Done, ToolError> {
     let path = args.required("path")?;
     let file = File::at(at.roots, &at.options.own_dirs, path)?;
     let content = args.required("content")?;
