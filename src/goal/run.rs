@@ -49,6 +49,8 @@ pub struct RunParts {
     /// The command that resumes this session.
     pub resume: Vec<String>,
     pub steering: Rc<RefCell<VecDeque<String>>>,
+    /// For the operator, said when the run has started.
+    pub notes: Vec<String>,
     /// Called about once a second.
     pub tick: Rc<dyn Fn(Duration)>,
     pub summarize: fn(&RunResult) -> String,
@@ -151,6 +153,9 @@ impl Run {
             }
         };
         start_fact(&parts, resumed, &git_state)?;
+        for note in &parts.notes {
+            notice(&parts.session, "note", note.clone())?;
+        }
         if !resumed && !git_state.dirty.is_empty() {
             let names = git_state.dirty.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
             let more = git_state.dirty.len().saturating_sub(8);

@@ -1,0 +1,533 @@
+//! `spettro run`: from flags to a driven run, and from its result to output and exit code.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::args::{Asked, Color, OutputFormat, RunArgs};
+use super::failure::Failure;
+use super::models::models;
+use crate::event::{Event, Outcome, Record, RunResult};
+use crate::goal::{Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs};
+use crate::model::{Endpoint, KeySource};
+use crate::process::{self, Dispositions, ProcessOptions, Signals};
+use crate::report::{ColourChoice, Console, Format, Look, summary_markdown};
+use crate::session::{self, Fact, Frozen, Line, Listener, Session, Store, WorkspaceLock};
+use crate::world::{Env, Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, World, home_dir};
+
+/// How much of the machine a run sees, said in every output until the sandbox is there.
+const NO_SANDBOX: &str = "none";
+
+/// What the process does with a verb's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exit {
+    pub code: u8,
+    /// To die of, after everything was written.
+    pub signal: Option<i32>,
+}
+
+impl From<Outcome> for Exit {
+    fn from(outcome: Outcome) -> Self {
+        Exit { code: outcome.code(), signal: outcome.signal() }
+    }
+}
+
+/// Runs a goal and prints what the format asks for; never panics on a dead terminal or a closed pipe.
+pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
+    let env = RealEnv;
+    let run_id = run_id();
+    let console = Rc::new(Console::new(format(args), look(args, &env), args.deltas, String::new()));
+    let result = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        start(args, dispositions, &env, &run_id, &console)
+    })) {
+        Ok(Ok(result)) => result,
+        Ok(Err(Stop::Failure(failure))) => early(&run_id, failure.outcome, failure.message, failure.hint),
+        Ok(Err(Stop::Problems(problems))) => {
+            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            early(&run_id, Outcome::Usage, lines.join("\n"), None)
+        }
+        Ok(Err(Stop::Shown)) => return Outcome::Met.into(),
+        Err(panic) => {
+            let what = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+                .unwrap_or_else(|| "unknown".to_owned());
+            let hint = "this is a bug of spettro; `SPETTRO_LOG=debug` writes more to debug.log".to_owned();
+            early(&run_id, Outcome::Internal, format!("spettro panicked: {what}"), Some(hint))
+        }
+    };
+    console.finish(&result);
+    let mut outcome = result.outcome.unwrap_or(Outcome::Internal);
+    if let Some(file) = &args.output_file
+        && let Err(error) = write_output(file, &result)
+    {
+        console.notice(&format!("error: write `{}`: {error}", file.display()));
+        if outcome == Outcome::Met {
+            outcome = Outcome::Environment;
+        }
+    }
+    outcome.into()
+}
+
+/// Why no run came to its end.
+enum Stop {
+    Failure(Failure),
+    Problems(Vec<Problem>),
+    /// `--dry-run` showed what it had to.
+    Shown,
+}
+
+impl<E: Into<Failure>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Stop::Failure(error.into())
+    }
+}
+
+fn run_id() -> String {
+    use crate::world::Ids;
+    match RealIds::random() {
+        Ok(ids) => format!("run-{:016x}", ids.draw("run id")),
+        Err(_) => format!("run-{}", std::process::id()),
+    }
+}
+
+fn format(args: &RunArgs) -> Format {
+    match args.format() {
+        OutputFormat::Auto | OutputFormat::Text => Format::Text,
+        OutputFormat::Jsonl => Format::Jsonl,
+        OutputFormat::Json => Format::Json,
+    }
+}
+
+fn look(args: &RunArgs, env: &dyn Env) -> Look {
+    let colour = match args.color {
+        Color::Auto => ColourChoice::Auto,
+        Color::Always => ColourChoice::Always,
+        Color::Never => ColourChoice::Never,
+    };
+    Look::decide(
+        std::io::stderr().is_terminal(),
+        std::io::stdout().is_terminal(),
+        &|name| env.var(name),
+        colour,
+        args.quiet,
+        args.verbose,
+    )
+}
+
+fn write_output(file: &Path, result: &RunResult) -> std::io::Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut temporary = tempfile::NamedTempFile::new_in(folder)?;
+    serde_json::to_writer_pretty(&mut temporary, result)?;
+    temporary.write_all(b"\n")?;
+    temporary.persist(file).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// The listener that shows events.
+struct Shown(Rc<Console>);
+
+impl Listener for Shown {
+    fn event(&self, record: &Record) {
+        self.0.event(record);
+    }
+}
+
+/// An earlier session that this run goes on with.
+struct Earlier {
+    dir: PathBuf,
+    lines: Vec<Line>,
+    frozen: Box<Frozen>,
+}
+
+/// Everything up to the run's first await.
+fn start(
+    args: &RunArgs,
+    dispositions: &Dispositions,
+    env: &RealEnv,
+    run_id: &str,
+    console: &Rc<Console>,
+) -> Result<RunResult, Stop> {
+    if env.var("SPETTRO_RUN_ID").is_some() && !args.nested {
+        return Err(Failure::usage("this is already inside a run of spettro")
+            .hint("`--nested` allows a run inside a run")
+            .into());
+    }
+    let home = home_dir(env).ok_or_else(|| {
+        Failure::usage("there is no home directory to keep sessions in").hint("set `HOME` or `SPETTRO_HOME`")
+    })?;
+    let cwd = current_dir()?;
+    let asked = args.asked().map_err(Stop::Problems)?;
+    let overrides = args.overrides().map_err(Stop::Problems)?;
+    let session_root = match &args.session_dir {
+        Some(dir) => cwd.join(dir),
+        None => home.join("sessions"),
+    };
+    let store = Store::new(session_root.clone());
+    let ids = RealIds::random().map_err(|error| Failure::new(Outcome::Environment, error))?;
+    let mut world = World {
+        transport: Rc::new(crate::model::Http::new()),
+        exec: Rc::new(process::NoExec),
+        dir: Rc::new(RealDir),
+        clock: Rc::new(RealClock::new()),
+        ids: Rc::new(ids),
+        env: Rc::new(RealEnv),
+    };
+
+    // The configuration: stored, or read, or both.
+    let given = match &asked {
+        Asked::File(path) => Some(GoalSource::File(path.clone())),
+        Asked::Stdin => Some(GoalSource::Stdin(read_stdin()?)),
+        Asked::Prompt(text) => Some(GoalSource::Prompt(text.clone())),
+        Asked::Stored => None,
+    };
+    let loaded = match &given {
+        Some(source) => Some(load(source, &overrides, env, Some(&home), &cwd).map_err(Stop::Problems)?),
+        None => None,
+    };
+    let workspace = loaded.as_ref().map_or_else(|| cwd.clone(), |loaded| loaded.config.workspace.clone());
+    let mut notes: Vec<String> = Vec::new();
+    let earlier = match &args.resume {
+        Some(wanted) => earlier(&world, &store, &workspace, wanted, loaded.as_ref(), args.resume_changed, &mut notes)?,
+        None => {
+            if let Some(loaded) = &loaded {
+                unfinished(&world, &store, &loaded.config, &mut notes);
+            }
+            None
+        }
+    };
+    let mut effective = match (loaded, &earlier) {
+        (Some(loaded), _) => loaded,
+        (None, Some(earlier)) => {
+            let goal_file = earlier.frozen.goal_file.as_ref().map(PathBuf::from);
+            let source = GoalSource::Stored { yaml: earlier.frozen.config.clone(), goal_file };
+            load(&source, &overrides, env, Some(&home), &cwd).map_err(Stop::Problems)?
+        }
+        (None, None) => return Err(Failure::usage("no goal was given").into()),
+    };
+    if let (Some(added), Some(limit)) = (args.added_cost().map_err(Stop::Problems)?, effective.config.limits.cost) {
+        effective.config.limits.cost = Some(limit.saturating_add(added));
+    }
+    let mut config = effective.config;
+    if let Some(earlier) = &earlier {
+        // The goal's text was frozen at the session's start; what a resume may change are its limits.
+        if args.resume_changed {
+            notes.push("the goal's text is another one than at the session's start; the session keeps its own".into());
+        }
+        config.goal.clone_from(&earlier.frozen.goal);
+    }
+
+    let stored = earlier.as_ref().map(|earlier| &earlier.frozen.endpoints);
+    let models = models(&config, stored, env)?;
+    let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref()], env);
+
+    if args.dry_run {
+        super::dry_run::show(&config, &models.agent)?;
+        return Err(Stop::Shown);
+    }
+
+    // Before threads, runtime and TLS: the helper that starts commands.
+    let signals = Signals::install(dispositions)?;
+    let workspace = config.workspace.clone();
+    let temporary = tempfile::Builder::new()
+        .prefix("spettro-")
+        .tempdir()
+        .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
+    let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref()]);
+    let child = process::child_environment(
+        &env.vars(),
+        &config.env,
+        &keys,
+        &secrets,
+        &workspace,
+        run_id,
+        temporary.path(),
+    );
+    let exec = process::start(ProcessOptions {
+        environment: child.vars,
+        secrets: secrets.clone(),
+        run_id: run_id.to_owned(),
+        ..ProcessOptions::default()
+    })?;
+    world.exec = exec;
+    world.transport = models.transport;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Outcome::Environment, format!("start the runtime: {error}")))?;
+    let local = tokio::task::LocalSet::new();
+    let place = Place { home, session_root, store };
+    let go = Go {
+        args,
+        world: world.clone(),
+        place,
+        config,
+        agent: models.agent,
+        judge: models.judge,
+        earlier,
+        notes,
+        run_id,
+        console: console.clone(),
+        removed: child.removed,
+    };
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        local.block_on(&runtime, go.drive(signals))
+    }));
+    match ended {
+        Ok(result) => Ok(result?),
+        Err(panic) => {
+            // One teardown serves a panic too: nothing that was started may live on.
+            runtime.block_on(world.exec.shutdown(std::time::Duration::from_secs(5)));
+            std::panic::resume_unwind(panic)
+        }
+    }
+}
+
+fn current_dir() -> Result<PathBuf, Failure> {
+    std::env::current_dir()
+        .map_err(|error| Failure::new(Outcome::Environment, format!("find the current directory: {error}")))
+}
+
+fn read_stdin() -> Result<String, Failure> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(|error| Failure::usage(format!("read the goal from stdin: {error}")))?;
+    Ok(text)
+}
+
+/// The session to go on with; `None` for `auto` when there is none.
+fn earlier(
+    world: &World,
+    store: &Store,
+    workspace: &Path,
+    wanted: &str,
+    loaded: Option<&Effective>,
+    changed_allowed: bool,
+    notes: &mut Vec<String>,
+) -> Result<Option<Earlier>, Failure> {
+    let dir = if wanted == "auto" {
+        let Some(loaded) = loaded else {
+            return Err(Failure::usage("`--resume auto` needs a goal").hint("name the goal file too"));
+        };
+        let digest = goal_digest(&loaded.config.goal);
+        let (listed, broken) = store.list(world, workspace);
+        notes.extend(broken);
+        let fits = listed.into_iter().find(|session| {
+            session.goal_name == loaded.config.name
+                && session.goal_digest == digest
+                && session.outcome != Some(Outcome::Met)
+        });
+        match fits {
+            Some(session) => session.dir,
+            None => return Ok(None),
+        }
+    } else {
+        store.find(world, workspace, wanted)?
+    };
+    let (header, lines) = Session::read(&dir)?;
+    let state = session::fold(&lines);
+    if state.ends.last().is_some_and(|end| end.outcome == Outcome::Met) {
+        return Err(Failure::usage(format!("session `{}` is met already", header.id)).hint("start a new run without `--resume`"));
+    }
+    let Some(frozen) = state.frozen else {
+        return Err(Failure::new(Outcome::Unusable, format!("session `{}` ended before it began; nothing to resume", header.id)));
+    };
+    if let Some(loaded) = loaded
+        && goal_digest(&loaded.config.goal) != frozen.goal_digest
+        && !changed_allowed
+    {
+        return Err(Failure::usage(format!("the goal's text differs from that of session `{}`", header.id))
+            .hint("`--resume-changed` goes on with the session's own text, or start anew without `--resume`"));
+    }
+    if let Some(loaded) = loaded
+        && loaded.config.digest != frozen.config_digest
+    {
+        notes.push("the configuration differs from the one the session was started with".to_owned());
+    }
+    Ok(Some(Earlier { dir, lines, frozen }))
+}
+
+/// One line about an unfinished session of the same goal.
+fn unfinished(world: &World, store: &Store, config: &Config, notes: &mut Vec<String>) {
+    let (listed, _) = store.list(world, &config.workspace);
+    let digest = goal_digest(&config.goal);
+    let found = listed.into_iter().find(|session| {
+        session.goal_name == config.name
+            && session.goal_digest == digest
+            && !session.running
+            && session.outcome != Some(Outcome::Met)
+    });
+    if let Some(session) = found {
+        notes.push(format!("an unfinished session of this goal: {} (`--resume auto` goes on with it)", session.id));
+    }
+}
+
+fn key_names<'a>(endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>) -> Vec<String> {
+    let mut names: Vec<String> = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"]
+        .iter()
+        .map(|name| (*name).to_owned())
+        .collect();
+    for endpoint in endpoints.into_iter().flatten() {
+        if let KeySource::Env(of) = &endpoint.key {
+            names.extend(of.iter().cloned());
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The values that may appear nowhere: keys in use, variables that look like secrets, and those under `redact`.
+fn secrets<'a>(
+    config: &Config,
+    endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>,
+    env: &dyn Env,
+) -> Secrets {
+    let keys = key_names(endpoints);
+    let values = env.vars().into_iter().filter(|(name, _)| {
+        keys.contains(name) || config.redact.contains(name) || process::looks_secret(name)
+    });
+    Secrets::new(values)
+}
+
+struct Place {
+    home: PathBuf,
+    session_root: PathBuf,
+    store: Store,
+}
+
+/// A run that is about to start.
+struct Go<'a> {
+    args: &'a RunArgs,
+    world: World,
+    place: Place,
+    config: Config,
+    agent: Endpoint,
+    judge: Option<Endpoint>,
+    earlier: Option<Earlier>,
+    notes: Vec<String>,
+    run_id: &'a str,
+    console: Rc<Console>,
+    /// Variables that children do not see.
+    removed: Vec<String>,
+}
+
+impl Go<'_> {
+    async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
+        let Go { args, world, place, config, agent, judge, earlier, mut notes, run_id, console, removed } = self;
+        let project = config.workspace.clone();
+        let lock = match config.workspace_mode {
+            WorkspaceMode::InPlace => Some(WorkspaceLock::take(&world, &place.home, &project, run_id).await?),
+            WorkspaceMode::Copy => None,
+        };
+        let shown: Rc<dyn Listener> = Rc::new(Shown(console.clone()));
+        let ephemeral = if args.ephemeral {
+            let folder = tempfile::Builder::new()
+                .prefix("spettro-session-")
+                .tempdir()
+                .map_err(|error| Failure::new(Outcome::Environment, format!("make a private folder: {error}")))?;
+            Some(folder)
+        } else {
+            None
+        };
+        let store = match &ephemeral {
+            Some(folder) => Store::new(folder.path().to_owned()),
+            None => place.store,
+        };
+        let (session, lines) = match &earlier {
+            Some(earlier) => {
+                let opened = Session::open(&world, &earlier.dir, run_id, vec![shown]).await?;
+                notes.extend(opened.notes);
+                let lines = if opened.lines.len() >= earlier.lines.len() { opened.lines } else { earlier.lines.clone() };
+                (opened.session, lines)
+            }
+            None => {
+                let id = Store::new_id(&world);
+                (Session::create(&world, &store, &project, &id, run_id, vec![shown])?, Vec::new())
+            }
+        };
+        let copy = match config.workspace_mode {
+            WorkspaceMode::InPlace => None,
+            WorkspaceMode::Copy => Some(copy(&world, &session, &project, earlier.is_some(), &mut notes)?),
+        };
+        let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
+        let mut own = own_dirs(&place.home, &place.session_root, &roots.real);
+        // The private copy lies inside the session's folder; it is the agent's, the rest is not.
+        own.push(session.dir());
+        let halt = Halt::new();
+        let console_tick = console.clone();
+        let session_id = session.id();
+        let mut resume = vec!["spettro".to_owned(), "run".to_owned(), "--resume".to_owned(), session_id.clone()];
+        if let Some(dir) = &args.session_dir {
+            resume.extend(["--session-dir".to_owned(), dir.to_string_lossy().into_owned()]);
+        }
+        notes.extend(removed_note(&removed));
+        let parts = RunParts {
+            world: world.clone(),
+            halt,
+            session: session.clone(),
+            lines,
+            config: Rc::new(config),
+            endpoint: agent,
+            judge,
+            roots,
+            run: run_id.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            copy,
+            sandbox: NO_SANDBOX.to_owned(),
+            own_dirs: own,
+            deltas: args.deltas || args.verbose > 0,
+            resume: if ephemeral.is_some() { Vec::new() } else { resume },
+            steering: Rc::new(RefCell::new(VecDeque::new())),
+            notes,
+            tick: Rc::new(move |since| console_tick.tick(since)),
+            summarize: summary_markdown,
+        };
+        let mut result = match Run::prepare(parts).await {
+            Ok(run) => run.drive(Some(signals)).await,
+            Err(cause) => give_up(&world, &session, run_id, cause).await,
+        };
+        if ephemeral.is_some() {
+            result.paths = None;
+            result.commands = crate::event::Commands::default();
+        }
+        drop(lock);
+        Ok(result)
+    }
+}
+
+/// A run that could not begin: nothing was asked of a model, so nothing but its folder is left, and that goes too.
+async fn give_up(world: &World, session: &Session, run_id: &str, cause: Cause) -> RunResult {
+    world.exec.shutdown(std::time::Duration::from_secs(5)).await;
+    if let Err(error) = session.clone().discard() {
+        tracing::warn!(%error, "the unused session cannot be removed");
+    }
+    early(run_id, cause.outcome, cause.message, cause.hint)
+}
+
+/// The private copy of a project inside the session's folder, made at the first run.
+fn copy(
+    world: &World,
+    session: &Session,
+    project: &Path,
+    resumed: bool,
+    notes: &mut Vec<String>,
+) -> Result<PathBuf, Failure> {
+    let to = session.dir().join("workspace");
+    if resumed && to.is_dir() {
+        return Ok(to);
+    }
+    notes.extend(crate::workspace::copy(world, project, &to)?);
+    Ok(to)
+}
+
+/// How many variables children do not see, and how to let one through.
+fn removed_note(removed: &[String]) -> Option<String> {
+    if removed.is_empty() {
+        return None;
+    }
+    let count = removed.len();
+    Some(format!("{count} variables that look like secrets are kept from commands (`env.pass` lets one through)"))
+}
