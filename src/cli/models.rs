@@ -35,7 +35,7 @@ pub fn models(
         let endpoint = match frozen {
             Some(json) => serde_json::from_value::<Endpoint>(json.clone())
                 .map_err(|error| Failure::new(Outcome::Unusable, format!("the session's endpoint: {error}")))?,
-            None if spec.cassette.is_some() => Endpoint::placeholder(),
+            None if spec.cassette.is_some() => placeholder(),
             None => resolve(spec, &config.providers, &config.prices, env)?,
         };
         let cassette = match frozen {
@@ -76,7 +76,7 @@ fn recorded_endpoint(player: &Player, lane: Lane, file: &Path) -> Result<Endpoin
         .lanes
         .get(lane.name())
         .ok_or_else(|| unusable(format!("holds no replies for the {lane}")))?;
-    let mut endpoint = serde_json::to_value(Endpoint::placeholder())
+    let mut endpoint = serde_json::to_value(placeholder())
         .map_err(|error| Failure::new(Outcome::Internal, error))?;
     if let Some(fields) = endpoint.as_object_mut() {
         fields.extend(described.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -104,4 +104,28 @@ fn check(endpoint: &Endpoint, config: &Config, env: &dyn Env) -> Result<(), Fail
         )));
     }
     Ok(())
+}
+
+/// An endpoint of which nothing is known yet; a cassette's head fills it in.
+fn placeholder() -> Endpoint {
+    Endpoint {
+        provider: "cassette".to_owned(),
+        model: "recorded".to_owned(),
+        wire: crate::model::wire::Wire::Anthropic,
+        base_url: "http://recorded.invalid".to_owned(),
+        key: KeySource::None,
+        own: true,
+        local: true,
+        window_tokens: 200_000,
+        max_output_tokens: 8_192,
+        reasoning_effort: None,
+        headers: BTreeMap::new(),
+        query_params: BTreeMap::new(),
+        extra_body: Vec::new(),
+        price: Some(crate::model::Price::FREE),
+        idle_timeout: std::time::Duration::from_secs(120),
+        first_event_timeout: std::time::Duration::from_secs(300),
+        cassette: None,
+        free_because_local: false,
+    }
 }

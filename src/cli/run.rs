@@ -450,11 +450,13 @@ impl Go<'_> {
         };
         let copy = match config.workspace_mode {
             WorkspaceMode::InPlace => None,
-            WorkspaceMode::Copy => Some(copy(&world, &session, &project, earlier.is_some(), &mut notes)?),
+            WorkspaceMode::Copy => {
+                let to = place.home.join("workspaces").join(session.id());
+                Some(copy(&world, &to, &project, earlier.is_some(), &mut notes)?)
+            }
         };
         let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
         let mut own = own_dirs(&place.home, &place.session_root, &roots.real);
-        // The private copy lies inside the session's folder; it is the agent's, the rest is not.
         own.push(session.dir());
         let halt = Halt::new();
         let console_tick = console.clone();
@@ -487,7 +489,7 @@ impl Go<'_> {
         };
         let mut result = match Run::prepare(parts).await {
             Ok(run) => run.drive(Some(signals)).await,
-            Err(cause) => give_up(&world, &session, run_id, cause).await,
+            Err(cause) => give_up(&world, &session, run_id, cause, earlier.is_none()).await,
         };
         if ephemeral.is_some() {
             result.paths = None;
@@ -499,28 +501,22 @@ impl Go<'_> {
 }
 
 /// A run that could not begin: nothing was asked of a model, so nothing but its folder is left, and that goes too.
-async fn give_up(world: &World, session: &Session, run_id: &str, cause: Cause) -> RunResult {
+async fn give_up(world: &World, session: &Session, run_id: &str, cause: Cause, fresh: bool) -> RunResult {
     world.exec.shutdown(std::time::Duration::from_secs(5)).await;
-    if let Err(error) = session.clone().discard() {
+    if fresh
+        && let Err(error) = session.clone().discard()
+    {
         tracing::warn!(%error, "the unused session cannot be removed");
     }
     early(run_id, cause.outcome, cause.message, cause.hint)
 }
 
-/// The private copy of a project inside the session's folder, made at the first run.
-fn copy(
-    world: &World,
-    session: &Session,
-    project: &Path,
-    resumed: bool,
-    notes: &mut Vec<String>,
-) -> Result<PathBuf, Failure> {
-    let to = session.dir().join("workspace");
-    if resumed && to.is_dir() {
-        return Ok(to);
+/// The private copy of a project, made at the session's first run and kept.
+fn copy(world: &World, to: &Path, project: &Path, resumed: bool, notes: &mut Vec<String>) -> Result<PathBuf, Failure> {
+    if !(resumed && to.is_dir()) {
+        notes.extend(crate::workspace::copy(world, project, to)?);
     }
-    notes.extend(crate::workspace::copy(world, project, &to)?);
-    Ok(to)
+    Ok(to.to_owned())
 }
 
 /// How many variables children do not see, and how to let one through.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::baseline::{Baseline, Found, listing};
+use super::checks::{command, text};
 use super::config::Config;
 use super::failure::{Cause, session as session_cause};
 use super::iterate::{Bench, CHANGES_WITHIN, Loop, Stage, State, start_baseline};
@@ -21,7 +22,7 @@ use crate::session::{self, Fact, Frozen, Line, Message, RunStart, Session, Sessi
 use crate::tools::{ToolOptions, Tools};
 use crate::turn::{self, Agent, AgentParts};
 use crate::workspace::{Git, GitState, Protected, Tree};
-use crate::world::{Halt, Roots, Why, World};
+use crate::world::{CommandKind, Ending as Ended, Halt, Roots, Why, World};
 
 /// TERM to KILL in the teardown.
 const GRACE: Duration = Duration::from_secs(5);
@@ -168,6 +169,9 @@ impl Run {
             notice(&parts.session, "unpriced", format!("{name} has no price and is local: it counts as free"))?;
         }
 
+        if !resumed {
+            setup(&parts).await?;
+        }
         let started = parts.world.clock.elapsed();
         let gateway = Rc::new(Gateway::new(
             parts.world.clone(),
@@ -402,6 +406,32 @@ fn append(session: &Session, fact: Fact) -> Result<(), Cause> {
     session.append(fact).map(|_| ()).map_err(|error| session_cause(&error))
 }
 
+/// Runs the setup commands, once a session, before the baseline.
+async fn setup(parts: &RunParts) -> Result<(), Cause> {
+    let limit = Duration::from_millis(parts.config.limits.command_ms);
+    for step in &parts.config.setup {
+        let command = command(CommandKind::Setup, step, &parts.roots, Path::new(""), limit, &[]);
+        let failed = |what: String| {
+            Cause::new(Outcome::Environment, format!("setup `{}` {what}", step.shown))
+        };
+        let finished = parts.world.exec.run(command).await.map_err(|error| failed(format!("did not start: {error}")))?;
+        let output = text(&finished.output);
+        match finished.ending {
+            Ended::Exited(0) => {}
+            Ended::Exited(code) => return Err(failed(format!("failed with exit {code}")).hint(last_lines(&output))),
+            Ended::TimedOut => return Err(failed("took longer than `limits.command`".to_owned()).hint(last_lines(&output))),
+            other => return Err(failed(format!("ended as {other:?}")).hint(last_lines(&output))),
+        }
+    }
+    Ok(())
+}
+
+/// The last lines of an output, for a hint.
+fn last_lines(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().collect();
+    format!("its output ends with:\n{}", lines[lines.len().saturating_sub(10)..].join("\n"))
+}
+
 /// The exact bytes that every later run of the session sends first.
 fn freeze(parts: &RunParts, tools: &Tools, around: &turn::Surroundings) -> Result<Frozen, Cause> {
     let system = turn::system(&instructions(parts)?);
@@ -606,9 +636,13 @@ fn opening_missing(state: &session::State) -> bool {
     opened < state.iteration
 }
 
-/// spettro's own folders for a session.
+/// What is spettro's own: no file tool touches it, no digest counts it.
 pub fn own_dirs(home: &Path, session_root: &Path, workspace: &Path) -> Vec<PathBuf> {
-    vec![home.to_owned(), session_root.to_owned(), workspace.join(".spettro").join("sessions")]
+    let names = ["config.yaml", "config.json", "memory.md", "memory-inbox.json", "checkpoints", "locks", "sessions"];
+    let mut own: Vec<PathBuf> = names.iter().map(|name| home.join(name)).collect();
+    own.push(session_root.to_owned());
+    own.push(workspace.join(".spettro").join("sessions"));
+    own
 }
 
 impl From<SessionError> for Cause {
