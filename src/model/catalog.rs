@@ -6,9 +6,26 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use self::address::Address;
+use self::table::{Provider, Reasoning, Row, table};
 use super::price::Price;
 use super::wire::Wire;
 use crate::world::Env;
+
+mod address;
+mod table;
+#[cfg(test)]
+mod tests;
+
+/// The provider's name of a recorded model.
+const RECORDED: &str = "recorded";
+
+/// The provider's name of an endpoint that a goal file describes without one.
+const UNNAMED: &str = "own";
+
+/// Windows of models that nothing is known of: a local server's usual default, and a cautious one elsewhere.
+const LOCAL_WINDOW: u64 = 8_192;
+const REMOTE_WINDOW: u64 = 100_000;
 
 /// A model as the goal file names it: `provider/model`, a map, or `{cassette: FILE}`.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -75,6 +92,10 @@ pub struct Endpoint {
     pub extra_body: Vec<(String, String)>,
     /// `None`: unpriced (only allowed without a cost limit).
     pub price: Option<Price>,
+    /// The price is nothing because the server is local and nobody named one: said in a notice.
+    pub free_because_local: bool,
+    /// False where a request that forces a tool is refused: the verdict is then asked for in words.
+    pub force_tool: bool,
     pub idle_timeout: Duration,
     pub first_event_timeout: Duration,
     /// It has no price and is local, so it counts as free.
@@ -101,8 +122,12 @@ pub enum EndpointError {
     /// The variables that were looked for.
     #[error("no key for `{model}`: {} is not set", .variables.join(" or "))]
     MissingKey { model: String, variables: Vec<String> },
-    #[error("the base URL `{0}` is not an http or https URL")]
+    /// Not http(s), without a host, or with credentials, query or fragment in it.
+    #[error("the base URL `{0}` is not a plain http or https URL")]
     BadUrl(String),
+    /// An own endpoint lacks a key of its map.
+    #[error("`{name}` is an own endpoint and needs `{key}`")]
+    Incomplete { name: String, key: &'static str },
     #[error("`like: {0}` names no model of the catalogue")]
     UnknownLike(String),
 }
@@ -112,18 +137,302 @@ fn did_you_mean(suggestions: &[String]) -> String {
 }
 
 /// Resolves a model. `prices` are the goal file's, by `provider/model`; they win over the catalogue.
+///
+/// An own endpoint (`base_url` in the map, or an entry of `providers`) is keyless unless it names a key: a key of a
+/// vendor never goes to a server that a goal file names. Only the process environment may redirect a vendor's calls
+/// with the vendor's key.
 pub fn resolve(
     spec: &ModelSpec,
     providers: &BTreeMap<String, ProviderSpec>,
     prices: &BTreeMap<String, Price>,
     env: &dyn Env,
 ) -> Result<Endpoint, EndpointError> {
-    let _ = (spec, providers, prices, env);
-    todo!("catalog helper")
+    let like = match &spec.like {
+        Some(name) => Some(table().named(name).ok_or_else(|| EndpointError::UnknownLike(name.clone()))?),
+        None => None,
+    };
+    if let Some(cassette) = &spec.cassette {
+        return Ok(recorded(spec, cassette.clone(), like));
+    }
+    let (provider, model) = split(spec, providers)?;
+    let place = Place::find(spec, &provider, &model, providers, env)?;
+    let own_row = table().row(&provider, &model);
+    if let (None, None, None, false) = (own_row, like, spec.context_window, place.unlisted) {
+        return Err(unknown_model(&provider, &model));
+    }
+    let row = like.or(own_row);
+    let address = Address::parse(&place.base_url)?;
+
+    let window_tokens = spec.context_window.or(row.map(|row| row.window_tokens)).unwrap_or(if address.local {
+        LOCAL_WINDOW
+    } else {
+        REMOTE_WINDOW
+    });
+    let max_output_tokens = spec.max_output_tokens.unwrap_or_else(|| match row {
+        Some(row) if window_tokens >= row.window_tokens => row.max_output_tokens,
+        // A window smaller than the model's own must still leave room for input.
+        Some(row) => row.max_output_tokens.min(window_tokens / 4).max(1),
+        None => (window_tokens / 4).clamp(1, 8_192),
+    });
+    let name = format!("{provider}/{model}");
+    let price = prices.get(&name).or_else(|| prices.get(&spec.id)).or(row.map(|row| &row.price)).cloned();
+    let free_because_local = price.is_none() && address.local;
+    let reasoning_effort = spec.reasoning_effort.clone().or_else(|| row.and_then(|row| row.default_effort.clone()));
+    let reasons = match row {
+        Some(row) => row.reasoning != Reasoning::None,
+        None => reasoning_effort.is_some(),
+    };
+    let (idle_timeout, first_event_timeout) = timeouts(reasons);
+    let endpoint = Endpoint {
+        provider,
+        model,
+        wire: place.wire,
+        base_url: address.text,
+        key: place.key,
+        own: place.own,
+        local: address.local,
+        window_tokens,
+        max_output_tokens,
+        reasoning_effort,
+        headers: place.headers,
+        query_params: place.query_params,
+        extra_body: place.extra_body,
+        price: if free_because_local { Some(Price::FREE) } else { price },
+        free_because_local,
+        force_tool: row.is_none_or(|row| row.force_tool),
+        idle_timeout: spec.idle_timeout.unwrap_or(idle_timeout),
+        first_event_timeout: spec.first_event_timeout.unwrap_or(first_event_timeout),
+        cassette: None,
+    };
+    match &endpoint.key {
+        KeySource::Env(variables) if !any_set(env, variables) => {
+            Err(EndpointError::MissingKey { model: endpoint.name(), variables: variables.clone() })
+        }
+        _ => Ok(endpoint),
+    }
 }
 
 /// What a message lists when a goal names no model: models whose key is in the environment, best first.
 pub fn usable(env: &dyn Env) -> Vec<String> {
-    let _ = env;
-    todo!("catalog helper")
+    let mut names = Vec::new();
+    for (name, provider) in table().providers.iter().filter(|(_, provider)| any_set(env, &provider.keys)) {
+        names.extend(provider.best.iter().map(|model| format!("{name}/{model}")));
+        let prefix = format!("{name}/");
+        let others: Vec<String> = table()
+            .models
+            .iter()
+            .filter(|row| row.name.starts_with(&prefix) && !names.contains(&row.name))
+            .map(|row| row.name.clone())
+            .collect();
+        names.extend(others);
+    }
+    names
+}
+
+/// Replies from a file: no server, no key, no money.
+fn recorded(spec: &ModelSpec, cassette: PathBuf, like: Option<&Row>) -> Endpoint {
+    let window_tokens = spec.context_window.or(like.map(|row| row.window_tokens)).unwrap_or(REMOTE_WINDOW);
+    let (idle_timeout, first_event_timeout) = timeouts(false);
+    let model = cassette.file_stem().map_or_else(|| RECORDED.to_owned(), |stem| stem.to_string_lossy().into_owned());
+    Endpoint {
+        provider: RECORDED.to_owned(),
+        model,
+        wire: spec.wire.unwrap_or(Wire::Anthropic),
+        base_url: String::new(),
+        key: KeySource::None,
+        own: true,
+        local: false,
+        window_tokens,
+        max_output_tokens: spec
+            .max_output_tokens
+            .or(like.map(|row| row.max_output_tokens))
+            .unwrap_or_else(|| (window_tokens / 4).clamp(1, 8_192)),
+        reasoning_effort: spec.reasoning_effort.clone(),
+        headers: BTreeMap::new(),
+        query_params: BTreeMap::new(),
+        extra_body: Vec::new(),
+        price: Some(like.map_or(Price::FREE, |row| row.price.clone())),
+        free_because_local: false,
+        force_tool: true,
+        idle_timeout,
+        first_event_timeout,
+        cassette: Some(cassette),
+    }
+}
+
+/// Between two events, and before the first one. A model that reasons is silent for longer.
+const fn timeouts(reasons: bool) -> (Duration, Duration) {
+    if reasons {
+        (Duration::from_secs(300), Duration::from_secs(600))
+    } else {
+        (Duration::from_secs(120), Duration::from_secs(300))
+    }
+}
+
+/// Provider and model of a specification.
+fn split(spec: &ModelSpec, providers: &BTreeMap<String, ProviderSpec>) -> Result<(String, String), EndpointError> {
+    let not_a_name = || EndpointError::NotAName(spec.id.clone());
+    if let Some(provider) = &spec.provider {
+        // `provider: openai, id: openai/gpt-6-sol` says the same thing twice, unless the model itself is so called.
+        let doubled = spec.id.strip_prefix(provider.as_str()).and_then(|rest| rest.strip_prefix('/'));
+        let model = match doubled {
+            Some(model) if table().row(provider, &spec.id).is_none() => model,
+            _ => spec.id.as_str(),
+        };
+        let valid = !provider.is_empty() && !model.is_empty();
+        return if valid { Ok((provider.clone(), model.to_owned())) } else { Err(not_a_name()) };
+    }
+    let known = |provider: &str| providers.contains_key(provider) || table().providers.contains_key(provider);
+    match spec.id.split_once('/') {
+        Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
+            if spec.base_url.is_some() && !known(provider) {
+                // The servers of own endpoints have models like `Qwen/Qwen3-8B`.
+                return Ok((UNNAMED.to_owned(), spec.id.clone()));
+            }
+            Ok((provider.to_owned(), model.to_owned()))
+        }
+        None if spec.base_url.is_some() && !spec.id.is_empty() => Ok((UNNAMED.to_owned(), spec.id.clone())),
+        None => {
+            let suggestions: Vec<String> =
+                table().providers.keys().filter_map(|p| table().row(p, &spec.id)).map(|row| row.name.clone()).collect();
+            if suggestions.is_empty() {
+                Err(not_a_name())
+            } else {
+                Err(EndpointError::UnknownModel { name: spec.id.clone(), suggestions })
+            }
+        }
+        Some(_) => Err(not_a_name()),
+    }
+}
+
+/// Where a model's requests go, and with which key.
+struct Place {
+    wire: Wire,
+    base_url: String,
+    key: KeySource,
+    own: bool,
+    /// An own endpoint: its models need no row.
+    unlisted: bool,
+    headers: BTreeMap<String, String>,
+    query_params: BTreeMap<String, String>,
+    extra_body: Vec<(String, String)>,
+}
+
+impl Place {
+    fn find(
+        spec: &ModelSpec,
+        provider: &str,
+        model: &str,
+        providers: &BTreeMap<String, ProviderSpec>,
+        env: &dyn Env,
+    ) -> Result<Place, EndpointError> {
+        let incomplete = |key| EndpointError::Incomplete { name: format!("{provider}/{model}"), key };
+        let named = providers.get(provider);
+        let listed = table().providers.get(provider);
+        let own_key = |name: &Option<String>| match name {
+            Some(name) => KeySource::Env(vec![name.clone()]),
+            None => KeySource::None,
+        };
+        let (wire, base_url, key, own) = match (&spec.base_url, named, listed) {
+            (Some(base_url), _, _) => {
+                let default = named.map(|p| p.wire).or(listed.map(|p| p.wire));
+                let wire = spec.wire.or(default).ok_or_else(|| incomplete("wire"))?;
+                (wire, base_url.clone(), own_key(&spec.api_key_env), false)
+            }
+            (None, Some(named), _) => {
+                let wire = spec.wire.unwrap_or(named.wire);
+                let key_env = spec.api_key_env.as_ref().or(named.api_key_env.as_ref()).cloned();
+                (wire, named.base_url.clone(), own_key(&key_env), false)
+            }
+            // The vendor's URL of another wire is not known.
+            (None, None, Some(listed)) if spec.wire.is_some_and(|wire| wire != listed.wire) => {
+                return Err(incomplete("base_url"));
+            }
+            (None, None, Some(listed)) => {
+                let redirected = listed.redirected(env);
+                let own = redirected.as_ref().is_none_or(|url| url.trim_end_matches('/') == listed.base_url);
+                let key = match &spec.api_key_env {
+                    Some(name) => KeySource::Env(vec![name.clone()]),
+                    None => KeySource::Env(listed.keys.clone()),
+                };
+                (listed.wire, redirected.unwrap_or_else(|| listed.base_url.clone()), key, own)
+            }
+            (None, None, None) if spec.wire.is_some() => return Err(incomplete("base_url")),
+            (None, None, None) => return Err(unknown_provider(provider, providers)),
+        };
+        // A URL of the map's own is another server than the one that the provider's headers are meant for.
+        let base = named.filter(|_| spec.base_url.is_none());
+        let empty = BTreeMap::new();
+        Ok(Place {
+            wire,
+            base_url,
+            key,
+            own,
+            unlisted: spec.base_url.is_some() || named.is_some(),
+            headers: merged(base.map_or(&empty, |p| &p.headers), &spec.headers, str::to_ascii_lowercase),
+            query_params: merged(base.map_or(&empty, |p| &p.query_params), &spec.query_params, str::to_owned),
+            extra_body: merged_body(base.map_or(&[], |p| p.extra_body.as_slice()), &spec.extra_body),
+        })
+    }
+}
+
+impl Provider {
+    /// The base URL that the process environment sets instead of the vendor's.
+    fn redirected(&self, env: &dyn Env) -> Option<String> {
+        env.var(self.base_url_env.as_deref()?).filter(|url| !url.trim().is_empty())
+    }
+}
+
+fn merged(
+    base: &BTreeMap<String, String>,
+    over: &BTreeMap<String, String>,
+    name: fn(&str) -> String,
+) -> BTreeMap<String, String> {
+    base.iter().chain(over).map(|(key, value)| (name(key), value.clone())).collect()
+}
+
+fn merged_body(base: &[(String, String)], over: &[(String, String)]) -> Vec<(String, String)> {
+    let kept = base.iter().filter(|(name, _)| !over.iter().any(|(other, _)| other == name));
+    kept.chain(over).cloned().collect()
+}
+
+fn any_set(env: &dyn Env, variables: &[String]) -> bool {
+    variables.iter().any(|name| env.var(name).is_some_and(|value| !value.trim().is_empty()))
+}
+
+fn unknown_model(provider: &str, model: &str) -> EndpointError {
+    let name = format!("{provider}/{model}");
+    let suggestions = nearest(&name, table().models.iter().map(|row| row.name.as_str()));
+    EndpointError::UnknownModel { name, suggestions }
+}
+
+fn unknown_provider(provider: &str, providers: &BTreeMap<String, ProviderSpec>) -> EndpointError {
+    let known = table().providers.keys().chain(providers.keys()).map(String::as_str);
+    EndpointError::UnknownProvider { name: provider.to_owned(), suggestions: nearest(provider, known) }
+}
+
+/// Up to three names within an edit distance of a third of the length, nearest first.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let limit = (name.chars().count() / 3).max(2);
+    let mut near: Vec<(usize, &str)> =
+        known.map(|other| (edit_distance(name, other), other)).filter(|(distance, _)| *distance <= limit).collect();
+    near.sort_unstable();
+    near.dedup();
+    near.into_iter().take(3).map(|(_, other)| other.to_owned()).collect()
+}
+
+/// Insertions, deletions and replacements of characters that make one text the other.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
 }

@@ -41,7 +41,11 @@ impl Price {
         {
             return tier.price.cost(usage);
         }
-        let cached = usage.cache_read_tokens + usage.cache_write_tokens + usage.cache_write_1h_tokens;
+        // Saturating: the numbers are whatever a server reported.
+        let cached = usage
+            .cache_read_tokens
+            .saturating_add(usage.cache_write_tokens)
+            .saturating_add(usage.cache_write_1h_tokens);
         let plain = usage.input_tokens.saturating_sub(cached);
         let read = self.cache_read.unwrap_or(self.input);
         let write = self.cache_write.unwrap_or(self.input);
@@ -55,21 +59,22 @@ impl Price {
         ]
         .into_iter()
         .map(|(tokens, price)| u128::from(tokens) * u128::from(price))
-        .sum();
+        .fold(0, u128::saturating_add);
         Micros(u64::try_from(total.div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }
 
     /// The most that so many input and output tokens can cost: input at its dearest rate, in the dearest tier
     /// that the input may reach.
     pub fn upper_bound(&self, input_tokens: u64, output_tokens: u64) -> Micros {
-        let price = match &self.above {
-            Some(tier) if input_tokens > tier.input_tokens => &tier.price,
-            _ => self,
-        };
-        let dearest = [Some(price.input), price.cache_write, price.cache_write_1h].into_iter().flatten().max();
-        let dearest = dearest.unwrap_or(price.input);
-        let total =
-            u128::from(input_tokens) * u128::from(dearest) + u128::from(output_tokens) * u128::from(price.output);
+        if let Some(tier) = &self.above
+            && input_tokens > tier.input_tokens
+        {
+            return tier.price.upper_bound(input_tokens, output_tokens);
+        }
+        let write = self.cache_write.unwrap_or(self.input).max(self.cache_write_1h.unwrap_or(0));
+        let dearest = self.input.max(write).max(self.cache_read.unwrap_or(0));
+        let input = u128::from(input_tokens) * u128::from(dearest);
+        let total = input.saturating_add(u128::from(output_tokens) * u128::from(self.output));
         Micros(u64::try_from(total.div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }
 }
@@ -101,6 +106,31 @@ mod tests {
         };
         // 2,000 plain × 3 + 6,000 × 0.30 + 1,000 × 3.75 + 1,000 × 6 + 1,000 × 15 dollars per million
         assert_eq!(sonnet().cost(&usage), Micros(6_000 + 1_800 + 3_750 + 6_000 + 15_000));
+    }
+
+    #[test]
+    fn the_upper_bound_takes_the_dearest_rate_of_the_tier() {
+        // 1,000 × 6.00 (the one-hour write) + 100 × 15.00 dollars per million
+        assert_eq!(sonnet().upper_bound(1_000, 100), Micros(6_000 + 1_500));
+        let long = Price { input: 6_000_000, output: 22_500_000, ..Price::FREE };
+        let price = Price { above: Some(Box::new(Tier { input_tokens: 1_000, price: long })), ..sonnet() };
+        assert_eq!(price.upper_bound(1_001, 0), Micros(6_006));
+        assert_eq!(Price::FREE.upper_bound(u64::MAX, u64::MAX), Micros(0));
+    }
+
+    #[test]
+    fn absurd_usage_saturates() {
+        let all = u64::MAX;
+        let usage = Usage {
+            input_tokens: all,
+            output_tokens: all,
+            cache_read_tokens: all,
+            cache_write_tokens: all,
+            cache_write_1h_tokens: all,
+            reasoning_tokens: all,
+        };
+        assert_eq!(sonnet().cost(&usage), Micros(u64::MAX));
+        assert_eq!(sonnet().upper_bound(all, all), Micros(u64::MAX));
     }
 
     #[test]

@@ -1,0 +1,344 @@
+//! Files that must not change: the goal file, and what the globs of `protect:` match.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+use super::WorkspaceError;
+use super::stamp::{Content, Hash, Kind, Stamp, content};
+use crate::world::{Roots, WalkOptions, World};
+
+/// Files that must not change: the goal file and what `protect:` matches, by content.
+///
+/// Ignored files count; `.git` only where a glob names it. A glob that names a folder means all below it. Touching a
+/// file, or its permissions, is no change; a file that is added and matches is one.
+pub struct Protected {
+    root: PathBuf,
+    globs: GlobSet,
+    /// Where the walks start, relative to the workspace: the literal beginnings of the globs.
+    bases: BTreeSet<PathBuf>,
+    /// By absolute real path.
+    guarded: BTreeMap<PathBuf, Guarded>,
+}
+
+struct Guarded {
+    /// As reported: relative to the workspace, or the shown path outside of it.
+    name: String,
+    was: Was,
+    /// `None`: compare the content whatever the stat data say.
+    stamp: Option<Stamp>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Was {
+    Hashed { symlink: bool, special: bool, hash: Hash },
+    Unreadable,
+    Gone,
+}
+
+impl Protected {
+    /// Takes the digests. `goal_file` may stand anywhere. `WorkspaceError::Glob` for what is no glob, or leads out of the
+    /// workspace.
+    pub fn new(
+        world: &World,
+        roots: &Roots,
+        globs: &[String],
+        goal_file: Option<&Path>,
+    ) -> Result<Protected, WorkspaceError> {
+        let mut set = GlobSetBuilder::new();
+        let mut bases = BTreeSet::new();
+        for glob in globs {
+            let wrong = |why: &str| WorkspaceError::Glob(glob.clone(), why.to_owned());
+            let pattern = relative_pattern(glob, roots).map_err(wrong)?;
+            for pattern in [pattern.clone(), format!("{pattern}/**")] {
+                let built = GlobBuilder::new(&pattern).literal_separator(true).build();
+                set.add(built.map_err(|error| wrong(&error.kind().to_string()))?);
+            }
+            let base = literal_base(&pattern);
+            let rest = pattern.split('/').skip(base.components().count());
+            if rest.clone().any(|part| part == ".git") {
+                bases.insert(base.join(".git"));
+            }
+            bases.insert(base);
+        }
+        let globs = set.build().map_err(|error| WorkspaceError::Glob(String::new(), error.to_string()))?;
+        let root = roots.real.clone();
+        let mut protected = Protected { root, globs, bases, guarded: BTreeMap::new() };
+
+        let mut paths = protected.matching(world);
+        if let Some(file) = goal_file {
+            std::fs::metadata(file).map_err(WorkspaceError::io("read the goal file", file))?;
+            paths.insert(file.to_owned());
+        }
+        for path in paths {
+            let name = protected.name(&path, roots);
+            // What a link leads to is what it says: both are guarded.
+            if let Ok(target) = std::fs::canonicalize(&path)
+                && target != path
+                && target.is_file()
+            {
+                protected.guard(target, name.clone());
+            }
+            protected.guard(path, name);
+        }
+        protected.read_all();
+        Ok(protected)
+    }
+
+    /// Names of protected files that were changed, added or removed since `new`, sorted: relative to the workspace,
+    /// shown paths outside of it.
+    pub fn violations(&mut self, world: &World) -> Result<Vec<String>, WorkspaceError> {
+        let root = &self.root;
+        std::fs::metadata(root).map_err(WorkspaceError::io("look at the workspace", root))?;
+        let mut names: BTreeSet<String> = self
+            .matching(world)
+            .iter()
+            .filter(|path| !self.guarded.contains_key(*path))
+            .map(|path| path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned())
+            .collect();
+        names.extend(self.read_all());
+        Ok(names.into_iter().collect())
+    }
+
+    fn guard(&mut self, path: PathBuf, name: String) {
+        self.guarded.entry(path).or_insert(Guarded { name, was: Was::Gone, stamp: None });
+    }
+
+    fn name(&self, path: &Path, roots: &Roots) -> String {
+        match path.strip_prefix(&self.root) {
+            Ok(relative) => relative.to_string_lossy().into_owned(),
+            Err(_) => roots.to_shown(path).to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Absolute paths that match now.
+    fn matching(&self, world: &World) -> BTreeSet<PathBuf> {
+        let mut found = BTreeSet::new();
+        let mut add = |relative: PathBuf| {
+            if self.globs.is_match(&relative) {
+                found.insert(self.root.join(relative));
+            }
+        };
+        for base in &self.bases {
+            // A walk above this one sees it, unless `.git` lies between, which no walk enters.
+            let covered = self.bases.iter().any(|other| match base.strip_prefix(other) {
+                Ok(rest) => other != base && !rest.iter().any(|part| part == ".git"),
+                Err(_) => false,
+            });
+            if covered {
+                continue;
+            }
+            let start = self.root.join(base);
+            if start.is_dir() {
+                let (paths, _) = world.dir.walk(&start, WalkOptions { gitignore: false, nested_repositories: true });
+                paths.into_iter().for_each(|path| add(base.join(path)));
+            }
+            if std::fs::symlink_metadata(&start).is_ok_and(|metadata| !metadata.is_dir()) {
+                add(base.clone());
+            }
+        }
+        found
+    }
+
+    /// Reads what may have changed, keeps what is new, and names what differs from before. The first time that is
+    /// everything.
+    fn read_all(&mut self) -> Vec<String> {
+        let stamps: Vec<Option<Stamp>> = self.guarded.keys().map(|path| Stamp::read(path).ok().flatten()).collect();
+        // The racy-entry rule, see `stamp`.
+        let before_reading = stamps.iter().flatten().map(|stamp| stamp.ctime).max().unwrap_or(i128::MIN);
+        let mut buffer = Vec::new();
+        let mut changed = Vec::new();
+        for ((path, guarded), stamp) in self.guarded.iter_mut().zip(stamps) {
+            if stamp.is_some() && guarded.stamp == stamp {
+                continue;
+            }
+            let (now, stamp) = match content(path, u64::MAX, &mut buffer) {
+                Content::Read { stamp, hash } => {
+                    let kind = stamp.kind;
+                    let was = Was::Hashed { symlink: kind == Kind::Symlink, special: kind == Kind::Special, hash };
+                    (was, (stamp.ctime < before_reading).then_some(stamp))
+                }
+                Content::Unreadable => (Was::Unreadable, None),
+                Content::Gone => (Was::Gone, None),
+            };
+            if now == guarded.was {
+                guarded.stamp = stamp;
+            } else {
+                changed.push(guarded.name.clone());
+                if guarded.was == Was::Gone {
+                    (guarded.was, guarded.stamp) = (now, stamp);
+                }
+            }
+        }
+        changed
+    }
+}
+
+/// A glob as written → relative to the workspace, without `./` and a closing slash.
+fn relative_pattern(glob: &str, roots: &Roots) -> Result<String, &'static str> {
+    let mut pattern = glob.trim();
+    if pattern.starts_with('!') {
+        return Err("exceptions are not possible");
+    }
+    if pattern.starts_with('/') {
+        let inside = [&roots.shown, &roots.real].into_iter().filter_map(|root| root.to_str()).find_map(|root| {
+            let rest = pattern.strip_prefix(root)?;
+            (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+        });
+        pattern = inside.ok_or("it leads out of the workspace")?.trim_start_matches('/');
+        if pattern.is_empty() {
+            return Ok("**".to_owned());
+        }
+    }
+    let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if parts.contains(&"..") {
+        return Err("it leads out of the workspace");
+    }
+    match (pattern.is_empty(), parts.is_empty()) {
+        (true, _) => Err("it is empty"),
+        (false, true) => Ok("**".to_owned()),
+        (false, false) => Ok(parts.join("/")),
+    }
+}
+
+/// The folders (or the file) that a pattern begins with, up to its first special character.
+fn literal_base(pattern: &str) -> PathBuf {
+    let literal = |part: &&str| !part.contains(['*', '?', '[', ']', '{', '}', '\\']);
+    pattern.split('/').take_while(literal).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{sh, world, write};
+    use super::*;
+
+    fn sample() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["tests/a.rs", "tests/deep/b.rs", "src/lib.rs", "src/gen/x.lock", "Cargo.lock", "target/c.lock"] {
+            write(dir.path(), name, name);
+        }
+        write(dir.path(), ".gitignore", "target\n");
+        write(dir.path(), ".git/HEAD", "ref: refs/heads/main");
+        write(dir.path(), ".git/hooks/pre-commit", "exit 0");
+        // All of that is past by the time anything is read.
+        sh(dir.path(), "sleep 0.02");
+        dir
+    }
+
+    fn protect(dir: &Path, globs: &[&str]) -> Protected {
+        let globs: Vec<String> = globs.iter().map(|glob| (*glob).to_owned()).collect();
+        Protected::new(&world(), &Roots::same(dir.to_owned()), &globs, None).unwrap()
+    }
+
+    /// Names reported after a change of the sample.
+    fn after(globs: &[&str], change: &str) -> Vec<String> {
+        let dir = sample();
+        let mut protected = protect(dir.path(), globs);
+        assert_eq!(protected.violations(&world()).unwrap(), Vec::<String>::new());
+        sh(dir.path(), change);
+        let names = protected.violations(&world()).unwrap();
+        assert_eq!(protected.violations(&world()).unwrap(), names, "and is still so when asked again");
+        names
+    }
+
+    #[test]
+    fn changes_additions_and_removals_are_named() {
+        assert_eq!(after(&["tests/**"], "echo x >> tests/deep/b.rs"), ["tests/deep/b.rs"]);
+        assert_eq!(after(&["tests/**"], "rm tests/a.rs; echo x > tests/new"), ["tests/a.rs", "tests/new"]);
+        assert_eq!(after(&["tests/**"], "rm -r tests"), ["tests/a.rs", "tests/deep/b.rs"]);
+        assert_eq!(after(&["tests/**"], "echo x >> src/lib.rs"), Vec::<String>::new());
+        assert_eq!(after(&[], "rm -r tests"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn globs_mean_what_they_do_elsewhere() {
+        let all = "for f in $(find . -type f ! -path './.git/*'); do echo x >> $f; done";
+        assert_eq!(after(&["*.lock"], all), ["Cargo.lock"], "one star stays in its folder");
+        assert_eq!(after(&["**/*.lock"], all), ["Cargo.lock", "src/gen/x.lock", "target/c.lock"], "ignored ones too");
+        assert_eq!(after(&["src/{lib.rs,gen/*}"], all), ["src/gen/x.lock", "src/lib.rs"]);
+        for folder in ["tests", "tests/", "./tests", "tests/**", "{tests,nothing}"] {
+            assert_eq!(after(&[folder], all), ["tests/a.rs", "tests/deep/b.rs"], "{folder}");
+        }
+    }
+
+    #[test]
+    fn git_is_looked_at_only_when_named() {
+        let change = "echo x >> .git/hooks/pre-commit";
+        assert_eq!(after(&["**"], change), Vec::<String>::new());
+        for glob in [".git/hooks/**", ".git", "**/.git/hooks/*"] {
+            assert_eq!(after(&[glob], change), [".git/hooks/pre-commit"], "{glob}");
+        }
+        assert_eq!(after(&["**", ".git/hooks"], change), [".git/hooks/pre-commit"]);
+    }
+
+    #[test]
+    fn touching_is_no_change_but_hiding_one_is() {
+        assert_eq!(after(&["tests"], "touch tests/a.rs; chmod +x tests/a.rs"), Vec::<String>::new());
+        assert_eq!(after(&["tests"], "cp tests/a.rs x; rm tests/a.rs; mv x tests/a.rs"), Vec::<String>::new());
+        let hidden = "touch -r tests/a.rs ref; printf tests/A.rs > tests/a.rs; touch -r ref tests/a.rs";
+        assert_eq!(after(&["tests"], hidden), ["tests/a.rs"], "same size, same time");
+        assert_eq!(after(&["tests"], "mv tests/a.rs x; ln -s ../x tests/a.rs"), ["tests/a.rs"]);
+        assert_eq!(after(&["tests"], "mv tests other; ln -s other tests"), ["tests"]);
+        assert_eq!(after(&["tests"], "rm tests/a.rs; mkfifo tests/a.rs"), ["tests/a.rs"]);
+    }
+
+    #[test]
+    fn a_file_put_back_is_no_change_any_more() {
+        let dir = sample();
+        let mut protected = protect(dir.path(), &["tests"]);
+        sh(dir.path(), "mv tests/a.rs x");
+        assert_eq!(protected.violations(&world()).unwrap(), ["tests/a.rs"]);
+        sh(dir.path(), "mv x tests/a.rs");
+        assert_eq!(protected.violations(&world()).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_a_link_leads_to_is_guarded_too() {
+        let dir = sample();
+        sh(dir.path(), "ln -s ../src/lib.rs tests/link.rs");
+        let mut protected = protect(dir.path(), &["tests"]);
+        sh(dir.path(), "echo x >> src/lib.rs");
+        assert_eq!(protected.violations(&world()).unwrap(), ["tests/link.rs"]);
+    }
+
+    #[test]
+    fn the_goal_file_is_always_guarded() {
+        let dir = sample();
+        let elsewhere = tempfile::tempdir().unwrap();
+        write(elsewhere.path(), "goal.yaml", "goal: x");
+        let goal = elsewhere.path().join("goal.yaml");
+        let roots = Roots::same(dir.path().to_owned());
+        let mut protected = Protected::new(&world(), &roots, &[], Some(&goal)).unwrap();
+        assert_eq!(protected.violations(&world()).unwrap(), Vec::<String>::new());
+        write(elsewhere.path(), "goal.yaml", "goal: y");
+        assert_eq!(protected.violations(&world()).unwrap(), [goal.display().to_string()]);
+        let missing = elsewhere.path().join("none.yaml");
+        assert!(matches!(Protected::new(&world(), &roots, &[], Some(&missing)), Err(WorkspaceError::Io { .. })));
+    }
+
+    #[test]
+    fn bad_globs_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots { real: dir.path().to_owned(), shown: PathBuf::from("/shown/here") };
+        for bad in ["", " ", "../x", "a/../../x", "/etc/passwd", "/shown/hereafter", "!tests", "a[", "{a", "a{b,{c"] {
+            let built = Protected::new(&world(), &roots, &[bad.to_owned()], None);
+            assert!(matches!(built, Err(WorkspaceError::Glob(glob, _)) if glob == bad), "{bad}");
+        }
+        for good in ["/shown/here/tests/**", "/shown/here", ".", "./", "a b/ü*"] {
+            assert!(Protected::new(&world(), &roots, &[good.to_owned()], None).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn names_of_any_bytes_match() {
+        use std::os::unix::ffi::OsStringExt;
+        let dir = sample();
+        let odd = std::ffi::OsString::from_vec(b"\xff.rs".to_vec());
+        let path = dir.path().join("tests").join(odd);
+        std::fs::write(&path, "x").unwrap();
+        let mut protected = protect(dir.path(), &["tests/*.rs"]);
+        std::fs::write(&path, "y").unwrap();
+        assert_eq!(protected.violations(&world()).unwrap(), ["tests/\u{fffd}.rs"]);
+    }
+}

@@ -1,0 +1,246 @@
+//! Content digests of a workspace, cheap when little changed.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::WorkspaceError;
+use super::repository::Repository;
+use super::stamp::{Content, Hash, Kind, Stamp, content, hex, in_parallel};
+use crate::world::{Roots, WalkOptions, World};
+
+/// Files over this size are told by size and modification time.
+const LARGEST_HASHED_BYTES: u64 = 20 * 1024 * 1024;
+
+/// Digests of a workspace, with a stat cache between them.
+///
+/// Counted is what git would track or show as untracked: gitignore is honoured, nested repositories stand for their
+/// commit, symlinks for their target's text. Names may be any bytes.
+pub struct Tree {
+    roots: Roots,
+    excluded: Vec<PathBuf>,
+    /// In the order of the last walk: by the bytes of the path.
+    entries: Vec<Entry>,
+    /// Built when asked for: most workspaces are git repositories, and nobody asks.
+    files: OnceCell<BTreeMap<PathBuf, String>>,
+    unread: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    path: PathBuf,
+    /// `None`: must be hashed next time whatever its stat data say.
+    stamp: Option<Stamp>,
+    kind: Kind,
+    hash: Hash,
+}
+
+impl Tree {
+    /// `excluded`: absolute paths never counted (spettro's own); `.spettro/sessions` of the workspace never is.
+    pub fn new(roots: Roots, excluded: Vec<PathBuf>) -> Tree {
+        let mut excluded: Vec<PathBuf> = excluded
+            .iter()
+            .map(|path| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()))
+            .filter_map(|path| path.strip_prefix(&roots.real).ok().map(Path::to_owned))
+            // The workspace inside a folder of spettro's (a private copy in a session): nothing of it is spettro's.
+            .filter(|path| !path.as_os_str().is_empty())
+            .collect();
+        excluded.push(PathBuf::from(".spettro/sessions"));
+        Tree { roots, excluded, entries: Vec::new(), files: OnceCell::new(), unread: Vec::new() }
+    }
+
+    /// The content digest now (sha256 hex): over the sorted paths, each with its kind and content digest.
+    pub fn digest(&mut self, world: &World) -> Result<String, WorkspaceError> {
+        let root = self.roots.real.clone();
+        // An error, not an empty tree: «nothing there» would look like a change.
+        std::fs::metadata(&root).map_err(WorkspaceError::io("look at the workspace", &root))?;
+        // Nested repositories are walked into, so that they can be seen, and then taken as one entry each.
+        let (paths, unread) = world.dir.walk(&root, WalkOptions { gitignore: true, nested_repositories: true });
+        self.unread = unread;
+        let paths = collapse(&root, paths, &self.excluded);
+
+        // First look at everything, then read: the newest change time seen is a moment before all reading.
+        let mut stamps = vec![None; paths.len()];
+        for (i, stamp) in in_parallel(paths.len(), |i, (): &mut ()| match &paths[i] {
+            Found::Path(path) => Stamp::read(&root.join(path)).ok().flatten(),
+            Found::Repository(_) => None,
+        }) {
+            stamps[i] = stamp;
+        }
+        let before_reading = stamps.iter().flatten().map(|stamp| stamp.ctime).max().unwrap_or(i128::MIN);
+
+        let mut entries = Vec::with_capacity(paths.len());
+        let mut to_read = Vec::new();
+        let mut old = std::mem::take(&mut self.entries).into_iter().peekable();
+        for (found, stamp) in paths.into_iter().zip(stamps) {
+            let path = match found {
+                Found::Repository(path) => {
+                    let hash = repository_hash(&root.join(&path));
+                    entries.push(Entry { path, stamp: None, kind: Kind::Repository, hash });
+                    continue;
+                }
+                Found::Path(path) => path,
+            };
+            // Both lists are sorted by bytes: what the old one has before this path is gone.
+            while old.next_if(|entry| bytes(&entry.path) < bytes(&path)).is_some() {}
+            let cached = old.next_if(|entry| entry.path == path);
+            match cached {
+                Some(entry) if stamp.is_some() && entry.stamp == stamp => entries.push(entry),
+                _ => {
+                    to_read.push(entries.len());
+                    entries.push(Entry { path, stamp: None, kind: Kind::File, hash: Hash::default() });
+                }
+            }
+        }
+
+        let contents = in_parallel(to_read.len(), |i, buffer: &mut Vec<u8>| {
+            content(&root.join(&entries[to_read[i]].path), LARGEST_HASHED_BYTES, buffer)
+        });
+        let mut gone = Vec::new();
+        for (i, content) in contents {
+            let at = to_read[i];
+            let entry = &mut entries[at];
+            match content {
+                Content::Read { stamp, hash } => {
+                    entry.kind = stamp.kind;
+                    entry.hash = hash;
+                    entry.stamp = (stamp.ctime < before_reading).then_some(stamp);
+                }
+                Content::Unreadable => {
+                    entry.hash = Sha256::digest(b"unreadable").into();
+                    self.unread.push(entry.path.display().to_string());
+                }
+                Content::Gone => gone.push(at),
+            }
+        }
+        gone.sort_unstable();
+        for at in gone.into_iter().rev() {
+            entries.remove(at);
+        }
+        self.unread.sort();
+        self.entries = entries;
+        self.files = OnceCell::new();
+        Ok(self.whole())
+    }
+
+    /// Relative path → sha256, as of the last `digest`. Of a plain file it is that of its content; an executable,
+    /// symlink or nested repository differs from a plain file with the same bytes.
+    pub fn files(&self) -> &BTreeMap<PathBuf, String> {
+        let list = || self.entries.iter().map(|entry| (entry.path.clone(), entry.shown_hash())).collect();
+        self.files.get_or_init(list)
+    }
+
+    /// What the last `digest` could not read, as a person may be told.
+    pub fn unread(&self) -> &[String] {
+        &self.unread
+    }
+
+    fn whole(&self) -> String {
+        let mut hash = Sha256::new();
+        for entry in &self.entries {
+            hash.update(bytes(&entry.path));
+            hash.update([0, entry.kind.tag(), 0]);
+            hash.update(entry.hash);
+        }
+        hex(&hash.finalize())
+    }
+}
+
+impl Entry {
+    fn shown_hash(&self) -> String {
+        if self.kind == Kind::File {
+            return hex(&self.hash);
+        }
+        let mut hash = Sha256::new();
+        hash.update([self.kind.tag(), 0]);
+        hash.update(self.hash);
+        hex(&hash.finalize())
+    }
+}
+
+fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
+}
+
+enum Found {
+    Path(PathBuf),
+    /// The root of a nested repository.
+    Repository(PathBuf),
+}
+
+impl Found {
+    fn path(&self) -> &Path {
+        match self {
+            Found::Path(path) | Found::Repository(path) => path,
+        }
+    }
+}
+
+/// Leaves out what is excluded and puts each nested repository in the place of its files. Sorted by bytes.
+fn collapse(root: &Path, paths: Vec<PathBuf>, excluded: &[PathBuf]) -> Vec<Found> {
+    // Directory → the nested repository it belongs to, if any. Sorted walks visit a directory's files together.
+    let mut known: BTreeMap<PathBuf, Option<PathBuf>> = BTreeMap::from([(PathBuf::new(), None)]);
+    let mut found: Vec<Found> = Vec::with_capacity(paths.len());
+    let mut repositories = BTreeSet::new();
+    let mut last: (PathBuf, Option<PathBuf>) = (PathBuf::new(), None);
+    for path in paths {
+        if excluded.iter().any(|excluded| path.starts_with(excluded)) {
+            continue;
+        }
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if parent != last.0 {
+            last = (parent.to_owned(), nested_root(root, parent, &mut known));
+        }
+        match &last.1 {
+            None => found.push(Found::Path(path)),
+            Some(repository) => {
+                if repositories.insert(repository.clone()) {
+                    found.push(Found::Repository(repository.clone()));
+                }
+            }
+        }
+    }
+    if !repositories.is_empty() {
+        // A repository stands where its first file stood (`lib/a` after `lib-b`); its own name sorts differently.
+        found.sort_by(|a, b| bytes(a.path()).cmp(bytes(b.path())));
+    }
+    found
+}
+
+fn nested_root(root: &Path, dir: &Path, known: &mut BTreeMap<PathBuf, Option<PathBuf>>) -> Option<PathBuf> {
+    if let Some(answer) = known.get(dir) {
+        return answer.clone();
+    }
+    let answer = match dir.parent().and_then(|parent| nested_root(root, parent, known)) {
+        Some(outer) => Some(outer),
+        None => std::fs::symlink_metadata(root.join(dir).join(".git")).is_ok().then(|| dir.to_owned()),
+    };
+    known.insert(dir.to_owned(), answer.clone());
+    answer
+}
+
+/// A nested repository's commit; one that has none, or whose HEAD cannot be read, is always the same.
+fn repository_hash(dir: &Path) -> Hash {
+    let head = Repository::at(dir).and_then(|repository| repository.head().ok().flatten());
+    Sha256::digest(head.unwrap_or_default()).into()
+}
+
+/// What differs between two listings, sorted: added, removed and changed paths. For a workspace without git.
+pub fn changed_files(before: &BTreeMap<PathBuf, String>, after: &BTreeMap<PathBuf, String>) -> Vec<String> {
+    let mut changed: Vec<&OsStr> = after
+        .iter()
+        .filter(|(path, hash)| before.get(*path) != Some(hash))
+        .chain(before.iter().filter(|(path, _)| !after.contains_key(*path)))
+        .map(|(path, _)| path.as_os_str())
+        .collect();
+    changed.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+    changed.into_iter().map(|path| path.to_string_lossy().into_owned()).collect()
+}
+
+#[cfg(test)]
+#[path = "tree_tests.rs"]
+mod tests;
