@@ -203,7 +203,13 @@ fn status(number: Option<u64>) -> Option<u16> {
 /// One line without control characters, of bounded length.
 fn tidy(text: &str) -> String {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    line.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ").chars().take(MAX_MESSAGE_CHARS).collect()
+    line.split(' ')
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .take(MAX_MESSAGE_CHARS)
+        .collect()
 }
 
 #[cfg(test)]

@@ -17,7 +17,10 @@ pub(super) struct ToolResult<'a> {
 /// One side's say.
 pub(super) enum Say<'a> {
     /// Everything between two assistant messages: results first, then texts.
-    User { results: Vec<ToolResult<'a>>, texts: Vec<Cow<'a, str>> },
+    User {
+        results: Vec<ToolResult<'a>>,
+        texts: Vec<Cow<'a, str>>,
+    },
     Assistant(&'a [Block]),
 }
 
@@ -68,7 +71,9 @@ pub(super) fn front(own: &[(&str, String)], extra: &[(String, String)], rest: &[
     let mut out = vec![b'{'];
     let own = own.iter().filter(|(name, _)| extra.iter().all(|(other, _)| other != name));
     let extra = extra.iter().filter(|(name, _)| !rest.contains(&name.as_str()));
-    for (name, value) in own.map(|(name, value)| (*name, value)).chain(extra.map(|(name, value)| (name.as_str(), value))) {
+    for (name, value) in
+        own.map(|(name, value)| (*name, value)).chain(extra.map(|(name, value)| (name.as_str(), value)))
+    {
         json::push_string(&mut out, name);
         out.push(b':');
         out.extend_from_slice(value.as_bytes());

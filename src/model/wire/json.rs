@@ -29,9 +29,7 @@ pub(super) fn as_string(raw: &RawValue) -> Option<String> {
 /// True for `[]`, `{}`, `""` and `null`.
 pub(super) fn is_hollow(raw: &RawValue) -> bool {
     let inner = raw.get().trim();
-    inner == "null"
-        || inner == "\"\""
-        || (inner.starts_with(['[', '{']) && inner[1..inner.len() - 1].trim().is_empty())
+    inner == "null" || inner == "\"\"" || (inner.starts_with(['[', '{']) && inner[1..inner.len() - 1].trim().is_empty())
 }
 
 /// A JSON object as its fields in order, each value as its own bytes.

@@ -5,10 +5,10 @@ use serde_json::value::RawValue;
 
 use super::super::super::error::ModelError;
 use super::super::super::reply::{Delta, Partial, Reply, Stop};
+use super::super::error;
 use super::super::json::{self, Assembled, Fields};
 use super::super::sse::Event;
 use super::super::stream::{Reader, malformed, malformed_body, settle};
-use super::super::error;
 use crate::event::Usage;
 use crate::session::Block;
 
@@ -343,9 +343,8 @@ impl Messages {
 
     fn grow(&mut self, index: u64, raw: &RawValue, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let fields = Fields::parse(raw).map_err(|error| malformed(&error, raw.get().as_bytes()))?;
-        let field = |name: &str| -> Result<String, ModelError> {
-            read(need(fields.get(name), name, raw.get().as_bytes())?)
-        };
+        let field =
+            |name: &str| -> Result<String, ModelError> { read(need(fields.get(name), name, raw.get().as_bytes())?) };
         let kind = field("type")?;
         let block = self.open(index)?;
         let mut received = 0;

@@ -43,10 +43,7 @@ fn waits_come_from_headers_first() {
     assert_eq!(classify(429, &[], body), limited(text, Some(35.9)));
     assert_eq!(classify(429, &[("retry-after", "7")], body), limited(text, Some(7.0)));
     assert_eq!(classify(429, &[("retry-after", "7"), ("retry-after-ms", "250")], body), limited(text, Some(0.25)));
-    assert_eq!(
-        classify(429, &[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")], body),
-        limited(text, Some(77.0))
-    );
+    assert_eq!(classify(429, &[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")], body), limited(text, Some(77.0)));
     assert_eq!(classify(429, &[("retry-after", "later")], body), limited(text, Some(35.9)));
     assert_eq!(classify(529, &[("retry-after", "3")], ""), overloaded("HTTP 529", Some(3.0)));
 }
@@ -54,11 +51,23 @@ fn waits_come_from_headers_first() {
 #[test]
 fn used_up_money_is_final_under_any_status() {
     for (status, body) in [
-        (429, r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#),
-        (400, r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the API"}}"#),
-        (400, r#"{"type":"error","error":{"type":"invalid_request_error","message":"You have reached your specified API usage limits. You will regain access on 2026-12-01"}}"#),
+        (
+            429,
+            r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#,
+        ),
+        (
+            400,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the API"}}"#,
+        ),
+        (
+            400,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"You have reached your specified API usage limits. You will regain access on 2026-12-01"}}"#,
+        ),
         (402, r#"{"error":{"message":"This request requires more credits","code":402}}"#),
-        (403, r#"{"error":{"message":"Your team has used all available credits or reached its monthly spending limit"}}"#),
+        (
+            403,
+            r#"{"error":{"message":"Your team has used all available credits or reached its monthly spending limit"}}"#,
+        ),
         (429, r#"{"error":{"message":"You exceeded your current quota, please check your plan"}}"#),
         (400, r#"{"error":{"type":"billing_error","message":"x"}}"#),
     ] {
@@ -68,11 +77,19 @@ fn used_up_money_is_final_under_any_status() {
     }
     // With a named wait it is a rate limit in other words.
     assert_eq!(
-        classify(429, &[], r#"[{"error":{"code":429,"message":"You exceeded your current quota. Please retry in 12s.","status":"RESOURCE_EXHAUSTED"}}]"#),
+        classify(
+            429,
+            &[],
+            r#"[{"error":{"code":429,"message":"You exceeded your current quota. Please retry in 12s.","status":"RESOURCE_EXHAUSTED"}}]"#
+        ),
         limited("You exceeded your current quota. Please retry in 12s.", Some(12.0))
     );
     assert_eq!(
-        classify(429, &[], r#"{"error":{"message":"q","status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"34s"}]}}"#),
+        classify(
+            429,
+            &[],
+            r#"{"error":{"message":"q","status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"34s"}]}}"#
+        ),
         limited("q", Some(34.0))
     );
 }
@@ -81,28 +98,40 @@ fn used_up_money_is_final_under_any_status() {
 fn an_overflow_names_its_limit() {
     let overflow = |message: &str, limit| ModelError::ContextOverflow { message: message.into(), limit_tokens: limit };
     assert_eq!(
-        classify(400, &[], r#"{"error":{"code":400,"message":"too big","type":"exceed_context_size_error","n_prompt_tokens":6104,"n_ctx":4096}}"#),
+        classify(
+            400,
+            &[],
+            r#"{"error":{"code":400,"message":"too big","type":"exceed_context_size_error","n_prompt_tokens":6104,"n_ctx":4096}}"#
+        ),
         overflow("too big", Some(4_096))
     );
     assert_eq!(
-        classify(400, &[], r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 208310 tokens > 200000 maximum"}}"#),
+        classify(
+            400,
+            &[],
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 208310 tokens > 200000 maximum"}}"#
+        ),
         overflow("prompt is too long: 208310 tokens > 200000 maximum", Some(200_000))
     );
     assert_eq!(
         classify(400, &[], r#"{"error":{"message":"m","code":"context_length_exceeded"}}"#),
         overflow("m", None)
     );
-    assert_eq!(classify(413, &[], "<title>413 Request Entity Too Large</title>"), overflow("413 Request Entity Too Large", None));
     assert_eq!(
-        classify(429, &[], r#"{"error":{"message":"Request too large for x on tokens per min (TPM): Limit 30000, Requested 35000.","code":"rate_limit_exceeded"}}"#),
+        classify(413, &[], "<title>413 Request Entity Too Large</title>"),
+        overflow("413 Request Entity Too Large", None)
+    );
+    assert_eq!(
+        classify(
+            429,
+            &[],
+            r#"{"error":{"message":"Request too large for x on tokens per min (TPM): Limit 30000, Requested 35000.","code":"rate_limit_exceeded"}}"#
+        ),
         overflow("Request too large for x on tokens per min (TPM): Limit 30000, Requested 35000.", Some(30_000))
     );
     // A gateway hides the upstream's words.
     let hidden = r#"{"error":{"message":"Provider returned error","code":400,"metadata":{"raw":"{\"error\":{\"message\":\"This model's maximum context length is 8192 tokens. However, you requested 9000 tokens\"}}"}}}"#;
-    assert!(matches!(
-        classify(400, &[], hidden),
-        ModelError::ContextOverflow { limit_tokens: Some(8_192), .. }
-    ));
+    assert!(matches!(classify(400, &[], hidden), ModelError::ContextOverflow { limit_tokens: Some(8_192), .. }));
 }
 
 #[test]
@@ -124,17 +153,26 @@ fn the_provider_may_say_whether_to_try_again() {
         ModelError::InvalidRequest("m".into())
     );
     assert_eq!(classify(503, &[("x-should-retry", "true")], r#"{"message":"m"}"#), overloaded("m", None));
-    assert_eq!(classify(400, &[("x-should-retry", "true"), ("retry-after", "2")], r#"{"message":"m"}"#), overloaded("m", Some(2.0)));
+    assert_eq!(
+        classify(400, &[("x-should-retry", "true"), ("retry-after", "2")], r#"{"message":"m"}"#),
+        overloaded("m", Some(2.0))
+    );
     assert_eq!(classify(401, &[("x-should-retry", "true")], r#"{"message":"m"}"#), ModelError::Auth("m".into()));
 }
 
 #[test]
 fn errors_inside_a_reply_are_typed() {
-    assert_eq!(in_reply(br#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#), overloaded("m", None));
+    assert_eq!(
+        in_reply(br#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#),
+        overloaded("m", None)
+    );
     assert_eq!(in_reply(br#"{"type":"error","error":{"type":"rate_limit_error","message":"m"}}"#), limited("m", None));
     assert_eq!(in_reply(br#"{"error":{"code":502,"message":"m"}}"#), overloaded("m", None));
     assert_eq!(in_reply(br#"{"error":{"code":401,"message":"m"}}"#), ModelError::Auth("m".into()));
-    assert_eq!(in_reply(br#"{"error":{"type":"invalid_request_error","message":"m"}}"#), ModelError::InvalidRequest("m".into()));
+    assert_eq!(
+        in_reply(br#"{"error":{"type":"invalid_request_error","message":"m"}}"#),
+        ModelError::InvalidRequest("m".into())
+    );
     assert_eq!(in_reply(br#"{"error":{"message":"m"}}"#), overloaded("m", None));
 }
 

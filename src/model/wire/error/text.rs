@@ -232,7 +232,10 @@ mod tests {
         for (text, expected) in [
             ("prompt is too long: 208310 tokens > 200000 maximum", 200_000),
             ("input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, decrease", 200_000),
-            ("this model's maximum context length is 128000 tokens. however, your messages resulted in 204308", 128_000),
+            (
+                "this model's maximum context length is 128000 tokens. however, your messages resulted in 204308",
+                128_000,
+            ),
             ("this endpoint's maximum context length is 131,072 tokens. however, you requested about 138956", 131_072),
             ("request (6104 tokens) exceeds the available context size (4096 tokens), try increasing it", 4_096),
             ("the decoder prompt (length 8193) is longer than the maximum model length of 8192.", 8_192),
@@ -244,7 +247,10 @@ mod tests {
             ("your request exceeded model token limit: 131072", 131_072),
             ("`inputs` tokens + `max_new_tokens` must be <= 4096. given: 5000", 4_096),
             ("the input (9000 tokens) is longer than the model's context length (8192 tokens).", 8_192),
-            ("'max_tokens' is too large: 9000. this model's maximum context length is 8192 tokens and your request has 100 input tokens", 8_192),
+            (
+                "'max_tokens' is too large: 9000. this model's maximum context length is 8192 tokens and your request has 100 input tokens",
+                8_192,
+            ),
         ] {
             assert!(is_overflow(text), "{text}");
             assert_eq!(limit(text), Some(expected), "{text}");

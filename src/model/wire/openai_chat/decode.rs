@@ -114,10 +114,8 @@ impl Counts {
         let apart = reasoning_tokens > completion
             || (reasoning_tokens > 0 && self.total_tokens == Some(input_tokens.saturating_add(with_reasoning)));
         let details = self.prompt_tokens_details.as_ref();
-        let cache_write_tokens = details
-            .and_then(|details| details.cache_write_tokens)
-            .or(self.cache_creation_input_tokens)
-            .unwrap_or(0);
+        let cache_write_tokens =
+            details.and_then(|details| details.cache_write_tokens).or(self.cache_creation_input_tokens).unwrap_or(0);
         Some(Usage {
             input_tokens,
             output_tokens: if apart { with_reasoning } else { completion },
