@@ -131,7 +131,9 @@ impl<R: Reader> Stream<R> {
 
     pub fn partial(&self) -> Partial {
         let mut partial = self.reader.partial();
-        partial.output_bytes += self.body.len() as u64;
+        if self.mode == Mode::Whole {
+            partial.output_bytes += self.body.len() as u64;
+        }
         partial
     }
 }
