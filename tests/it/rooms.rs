@@ -30,9 +30,7 @@ const DEVIATIONS: &[(&str, &str, &str)] =
     &[("tools", "model::ToolSchema", "the shape in which a tool is offered is the encoders' own")];
 
 fn may_use(room: &str, other: &str) -> bool {
-    room == other
-        || room == "cli"
-        || MAY_USE.iter().any(|(name, others)| *name == room && others.contains(&other))
+    room == other || room == "cli" || MAY_USE.iter().any(|(name, others)| *name == room && others.contains(&other))
 }
 
 /// `model/wire/sse.rs` and `event.rs` → their rooms; `None` for `lib.rs` and `main.rs`, which stand outside.
@@ -207,8 +205,14 @@ fn paths_are_found_in_every_form() {
     );
     let found: Vec<String> = paths(&code, 2).into_iter().collect();
     let expected = [
-        "event::Lane", "event::Micros", "goal::Check", "model::self", "model::wire::Wire", "process::Job",
-        "report::clean", "tools",
+        "event::Lane",
+        "event::Micros",
+        "goal::Check",
+        "model::self",
+        "model::wire::Wire",
+        "process::Job",
+        "report::clean",
+        "tools",
     ];
     assert_eq!(found, expected);
     assert_eq!(depth_of("model/mod.rs"), 1);

@@ -225,7 +225,7 @@ impl Sandbox {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("start {command:?}: {error}"));
         let stdout = Output::read(child.stdout.take());
         let stderr = Output::read(child.stderr.take());
-        Running { child: Some(child), stdout, stderr, started, home: self.home(), env_home: self.spettro_home() }
+        Running { child: Some(child), stdout, stderr, started, spettro_home: self.spettro_home() }
     }
 
     // ----------------------------------------------------------------------------------------- sessions
@@ -278,9 +278,7 @@ pub fn json_lines(path: &Path) -> Vec<Value> {
 #[track_caller]
 fn parse_lines(text: &str, what: &str) -> Vec<Value> {
     let lines = text.lines().filter(|line| !line.is_empty());
-    lines
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{what}: {error}: {line}")))
-        .collect()
+    lines.map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{what}: {error}: {line}"))).collect()
 }
 
 /// Collects a pipe on a thread of its own.
@@ -333,8 +331,7 @@ pub struct Running {
     stdout: Output,
     stderr: Output,
     started: Instant,
-    home: PathBuf,
-    env_home: PathBuf,
+    spettro_home: PathBuf,
 }
 
 impl Running {
@@ -405,7 +402,7 @@ impl Running {
             stdout: self.stdout(),
             stderr: self.stderr(),
             duration,
-            spettro_home: self.env_home.clone(),
+            spettro_home: self.spettro_home.clone(),
         }
     }
 
@@ -465,14 +462,15 @@ impl Finished {
     /// `result.json` of the session written last.
     #[track_caller]
     pub fn result(&self) -> Value {
-        match serde_json::from_str::<Value>(self.stdout.trim()) {
-            Ok(one) if one.get("outcome").is_some() => return one,
-            Ok(_) | Err(_) if self.stdout.starts_with('{') => {
-                let last = self.events().pop().expect("a line");
-                assert_eq!(last["type"], "run.finished", "the last line of its run");
-                return last["result"].clone();
-            }
-            _ => {}
+        if let Ok(one) = serde_json::from_str::<Value>(&self.stdout)
+            && one.get("outcome").is_some()
+        {
+            return one;
+        }
+        if self.stdout.starts_with('{') {
+            let last = self.events().pop().expect("a line");
+            assert_eq!(last["type"], "run.finished", "the last line of its run");
+            return last["result"].clone();
         }
         let path = self.session_dir().join("result.json");
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("read {}: {error}", path.display()));
@@ -554,6 +552,8 @@ mod tests {
         let sandbox = Sandbox::new();
         let script = "grep -E '^Sig(Blk|Ign)' /proc/self/status; cat; (: </dev/tty) 2>/dev/null || echo no terminal";
         let finished = bash(&sandbox, script).wait(PATIENCE).expect_code(0);
+        // SAFETY: as above.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
         let words: Vec<&str> = finished.stdout.split_whitespace().collect();
         assert_eq!(words[..2], ["SigBlk:", "0000000000000000"]);
         let ignored = u64::from_str_radix(words[3], 16).expect("a mask");

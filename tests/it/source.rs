@@ -134,7 +134,8 @@ pub fn without_tests(code: &str) -> &str {
 
 #[test]
 fn code_is_told_from_words() {
-    let text = "let a = \"crate::x \\\" unsafe\"; // crate::y\n/* crate /* :: */ z */ r#\"unsafe\" \"# 'u' '\\'' &'a str";
+    let text =
+        "let a = \"crate::x \\\" unsafe\"; // crate::y\n/* crate /* :: */ z */ r#\"unsafe\" \"# 'u' '\\'' &'a str";
     let code = code_only(text);
     assert_eq!(code.len(), text.len(), "everything stays in its place");
     let words: Vec<&str> = code.split_whitespace().collect();

@@ -47,14 +47,18 @@ impl Checker {
     pub fn sent(&mut self, reply: &Reply) {
         self.paused |= matches!(reply.stop.as_deref(), Some("pause" | "pause_turn"));
         self.rules.foreign_history |= reply.raw.is_some() || reply.body.is_some();
-        let blocks: Vec<Value> = reply.blocks.iter().map(|block| match block {
-            Block::Text(text) => json!({"type": "text", "text": text}),
-            Block::Thinking { text, signature } => {
-                json!({"type": "thinking", "thinking": text, "signature": signature})
-            }
-            Block::Call { id, name, .. } => json!({"type": "tool_use", "id": id, "name": name}),
-            Block::Other(value) => value.clone(),
-        }).collect();
+        let blocks: Vec<Value> = reply
+            .blocks
+            .iter()
+            .map(|block| match block {
+                Block::Text(text) => json!({"type": "text", "text": text}),
+                Block::Thinking { text, signature } => {
+                    json!({"type": "thinking", "thinking": text, "signature": signature})
+                }
+                Block::Call { id, name, .. } => json!({"type": "tool_use", "id": id, "name": name}),
+                Block::Other(value) => value.clone(),
+            })
+            .collect();
         self.opaque.extend(blocks.iter().filter(|block| is_opaque(block)).cloned());
         self.reasoning.insert(thoughts(&blocks));
         self.sent.entry(source_key(&blocks)).or_default().push(blocks);
@@ -273,7 +277,8 @@ impl Checker {
                     }
                     let calls = message["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default();
                     found.unless(filled || !calls.is_empty(), format!("{at} has neither text nor calls"));
-                    let listed = message.get("tool_calls").is_none_or(|calls| !calls.as_array().is_some_and(Vec::is_empty));
+                    let listed =
+                        message.get("tool_calls").is_none_or(|calls| !calls.as_array().is_some_and(Vec::is_empty));
                     found.unless(listed, format!("{at}: `tool_calls` is an empty list"));
                     for call in calls {
                         let id = call["id"].as_str().unwrap_or_default();
@@ -337,7 +342,8 @@ impl Checker {
             }
             (None, Some(last)) if !(fresh && !self.rules.one_session) => {
                 if self.rules.rewrites > 0 {
-                    self.rules.rewrites = self.rules.rewrites.saturating_sub(u64::from(self.rules.rewrites != u64::MAX));
+                    self.rules.rewrites =
+                        self.rules.rewrites.saturating_sub(u64::from(self.rules.rewrites != u64::MAX));
                 } else {
                     let same = last.iter().zip(rest).take_while(|(a, b)| a == b).count();
                     found.say(format!(
@@ -395,8 +401,8 @@ fn tools(wire: Wire, body: &Value, found: &mut Found) {
             Wire::OpenAiChat => (&tool["function"], &tool["function"]["parameters"]),
         };
         let name = tool["name"].as_str().unwrap_or_default();
-        let valid = (1..=64).contains(&name.len())
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        let valid =
+            (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
         found.unless(valid, format!("tools[{index}]: {name:?} is no name for a tool"));
         found.unless(names.insert(name), format!("tools[{index}]: {name} is offered twice"));
         found.unless(schema["type"] == "object", format!("tools[{index}]: the schema of {name} is no object's"));

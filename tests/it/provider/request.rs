@@ -22,7 +22,6 @@ impl Lane {
             Lane::Judge => "judge",
         }
     }
-
 }
 
 /// What an answer depends on.
@@ -47,8 +46,8 @@ impl Asked {
             stream_options: Value,
         }
         let few: Few = serde_json::from_slice(body).unwrap_or_default();
-        let judges = tool_names(&few.tools).any(|name| name == "verdict")
-            || forced_tool(&few.tool_choice) == Some("verdict");
+        let judges =
+            tool_names(&few.tools).any(|name| name == "verdict") || forced_tool(&few.tool_choice) == Some("verdict");
         Asked {
             model: few.model.as_str().unwrap_or_default().to_owned(),
             include_usage: few.stream_options["include_usage"] == true,
@@ -213,9 +212,7 @@ impl Request {
 pub fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
-        Value::Array(blocks) => {
-            blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
-        }
+        Value::Array(blocks) => blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n"),
         _ => String::new(),
     }
 }

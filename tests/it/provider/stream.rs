@@ -44,13 +44,7 @@ pub fn response(reply: &Reply, request: &Request, asked: &Asked) -> Response {
     default_header(id_header, format!("req_{}", request.n));
     if let Some(raw) = &reply.raw {
         default_header("content-type", "text/event-stream; charset=utf-8".to_owned());
-        return Response {
-            status: reply.status,
-            headers,
-            pieces: vec![raw.clone()],
-            chunked: true,
-            usage: None,
-        };
+        return Response { status: reply.status, headers, pieces: vec![raw.clone()], chunked: true, usage: None };
     }
     if reply.status != 200 || reply.body.is_some() {
         default_header("content-type", "application/json".to_owned());
@@ -173,10 +167,7 @@ fn anthropic(reply: &Reply, n: usize, model: &str, usage: Option<Usage>) -> Vec<
         // The first report knows the input and the first token only.
         message["usage"] = anthropic_usage(Usage { output: usage.output.min(1), ..usage });
     }
-    let mut events = vec![
-        event(json!({"type": "message_start", "message": message})),
-        event(json!({"type": "ping"})),
-    ];
+    let mut events = vec![event(json!({"type": "message_start", "message": message})), event(json!({"type": "ping"}))];
     for (index, block) in reply.blocks.iter().enumerate() {
         let (start, pieces) = match block {
             Block::Text(text) => {
@@ -260,7 +251,8 @@ fn chat(reply: &Reply, n: usize, model: &str, usage: Option<Usage>) -> Vec<Vec<u
                 call.insert("function".to_owned(), json!({"name": name, "arguments": ""}));
                 events.push(delta(json!({"tool_calls": [call]})));
                 for piece in deltas(arguments) {
-                    events.push(delta(json!({"tool_calls": [{"index": call_index, "function": {"arguments": piece}}]})));
+                    events
+                        .push(delta(json!({"tool_calls": [{"index": call_index, "function": {"arguments": piece}}]})));
                 }
                 call_index += 1;
             }
