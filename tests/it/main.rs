@@ -1,0 +1,13 @@
+//! The integration tests: the built binary against the scripted provider, and rules about the source.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "tests stand outside the ports: they start processes and look at the real clock"
+)]
+
+mod provider;
+mod provider_tests;
+mod rooms;
+mod sandbox;
+mod source;
+mod source_rules;

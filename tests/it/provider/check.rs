@@ -1,0 +1,470 @@
+//! What makes a request well formed. Every request of every test is held against these rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::reply::{Block, Reply};
+use super::request::{Lane, Request, Wire, content_text, forced_tool, tool_names};
+
+/// What a test says about its requests.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// The key that every request must carry; absent: none may.
+    pub key: Option<String>,
+    /// Texts that no request may contain (the key is one of them).
+    pub secrets: Vec<String>,
+    /// No agent request starts a second session.
+    pub one_session: bool,
+    /// How many agent requests need not continue an earlier one.
+    pub rewrites: u64,
+    /// Thinking may come from elsewhere than this provider.
+    pub foreign_history: bool,
+}
+
+/// Holds requests against the rules, and remembers what later ones must agree with.
+#[derive(Debug, Default)]
+pub struct Checker {
+    pub rules: Rules,
+    /// Per session, the last agent request's rest less its closing brackets; the latest session is the last.
+    sessions: Vec<Vec<u8>>,
+    /// The content of each reply sent to the agent, as the anthropic wire has it; by the id of its first call,
+    /// or by its text when it has none.
+    sent: BTreeMap<String, Vec<Vec<Value>>>,
+    /// The blocks of those replies that only the provider understands, and the chat wire's reasoning.
+    opaque: Vec<Value>,
+    reasoning: BTreeSet<String>,
+    /// A reply paused the turn: the history may end with an assistant message.
+    paused: bool,
+}
+
+impl Checker {
+    pub fn new(rules: Rules) -> Checker {
+        Checker { rules, ..Checker::default() }
+    }
+
+    /// Remembers a reply with content to the agent, before it is sent.
+    pub fn sent(&mut self, reply: &Reply) {
+        self.paused |= matches!(reply.stop.as_deref(), Some("pause" | "pause_turn"));
+        self.rules.foreign_history |= reply.raw.is_some() || reply.body.is_some();
+        let blocks: Vec<Value> = reply
+            .blocks
+            .iter()
+            .map(|block| match block {
+                Block::Text(text) => json!({"type": "text", "text": text}),
+                Block::Thinking { text, signature } => {
+                    json!({"type": "thinking", "thinking": text, "signature": signature})
+                }
+                Block::Call { id, name, .. } => json!({"type": "tool_use", "id": id, "name": name}),
+                Block::Other(value) => value.clone(),
+            })
+            .collect();
+        self.opaque.extend(blocks.iter().filter(|block| is_opaque(block)).cloned());
+        self.reasoning.insert(thoughts(&blocks));
+        self.sent.entry(source_key(&blocks)).or_default().push(blocks);
+    }
+
+    /// Everything that is wrong with a request.
+    pub fn check(&mut self, request: &Request) -> Vec<String> {
+        let mut found = Found::default();
+        self.headers(request, &mut found);
+        let body: Value = match serde_json::from_slice(&request.body) {
+            Ok(body) => body,
+            Err(error) => {
+                found.say(format!("the body is not valid JSON: {error}"));
+                return found.0;
+            }
+        };
+        self.secrets(request, &body, &mut found);
+        settings(request.wire, &body, &mut found);
+        tools(request.wire, &body, &mut found);
+        let messages = body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if messages.is_empty() {
+            found.say("`messages` is missing or empty");
+        }
+        match request.wire {
+            Wire::Anthropic => self.anthropic(request, &body["system"], messages, &mut found),
+            Wire::OpenAiChat => self.chat(messages, &mut found),
+        }
+        if request.lane == Lane::Agent {
+            let fresh = !messages.iter().any(|message| message["role"] == "assistant");
+            self.prefix(request, fresh, &mut found);
+        }
+        found.0
+    }
+
+    fn headers(&self, request: &Request, found: &mut Found) {
+        if !request.header("content-type").is_some_and(|kind| kind.starts_with("application/json")) {
+            found.say(format!("content-type is {:?}, not application/json", request.header("content-type")));
+        }
+        if request.wire == Wire::Anthropic && request.header("anthropic-version").is_none() {
+            found.say("no anthropic-version header");
+        }
+        let given = match request.wire {
+            Wire::Anthropic => request.header("x-api-key").map(str::to_owned),
+            Wire::OpenAiChat => {
+                request.header("authorization").map(|value| value.strip_prefix("Bearer ").unwrap_or(value).to_owned())
+            }
+        };
+        match (&self.rules.key, given) {
+            (Some(expected), Some(given)) if *expected != given => found.say("another API key than the expected one"),
+            (Some(_), None) => found.say("no API key"),
+            (None, Some(_)) => found.say("an API key although the endpoint is keyless"),
+            _ => {}
+        }
+    }
+
+    fn secrets(&self, request: &Request, body: &Value, found: &mut Found) {
+        let is_key_header = |name: &str| matches!(name, "x-api-key" | "authorization");
+        for secret in self.rules.secrets.iter().chain(&self.rules.key) {
+            if contains(&request.body, secret.as_bytes()) || any_text(body, &|text| text.contains(secret.as_str())) {
+                found.say("the body contains a secret");
+            }
+            let mut headers = request.headers.iter().filter(|(name, _)| !is_key_header(name));
+            if request.path.contains(secret) || request.query.contains(secret) {
+                found.say("the URL contains a secret");
+            }
+            if let Some((name, _)) = headers.find(|(_, value)| value.contains(secret)) {
+                found.say(format!("the header {name} contains a secret"));
+            }
+        }
+    }
+
+    // ----------------------------------------------------------------------------------------- anthropic
+
+    fn anthropic(&self, request: &Request, system: &Value, messages: &[Value], found: &mut Found) {
+        match system {
+            Value::Null => {}
+            Value::String(text) => found.unless(!blank(text), "`system` is empty"),
+            Value::Array(blocks) => {
+                found.unless(!blocks.is_empty(), "`system` is an empty list");
+                let texts = blocks.iter().all(|b| b["type"] == "text" && !blank(b["text"].as_str().unwrap_or("")));
+                found.unless(texts, "`system` has a block that is not a text, or an empty one");
+            }
+            _ => found.say("`system` is neither a text nor a list"),
+        }
+        let mut open: Vec<String> = Vec::new();
+        let mut ids = BTreeSet::new();
+        let mut previous = "";
+        for (index, message) in messages.iter().enumerate() {
+            let at = format!("messages[{index}]");
+            let role = message["role"].as_str().unwrap_or_default();
+            let blocks = match &message["content"] {
+                Value::String(text) => vec![json!({"type": "text", "text": text})],
+                Value::Array(blocks) => blocks.clone(),
+                _ => Vec::new(),
+            };
+            found.unless(!blocks.is_empty(), format!("{at} has no content"));
+            if blocks.iter().any(|b| b["type"] == "text" && blank(b["text"].as_str().unwrap_or(""))) {
+                found.say(format!("{at} has an empty text"));
+            }
+            match role {
+                "user" => {
+                    self.anthropic_user(&at, &blocks, &mut open, found);
+                }
+                "assistant" => {
+                    found.unless(index > 0, "the first message is not the user's");
+                    if previous == "assistant" && !self.paused {
+                        found.say(format!("{at}: two assistant messages in a row"));
+                    }
+                    for id in open.drain(..) {
+                        found.say(format!("{at}: the call {id} before it has no result"));
+                    }
+                    for block in blocks.iter().filter(|block| block["type"] == "tool_use") {
+                        let id = block["id"].as_str().unwrap_or_default();
+                        call_id(&at, id, &mut ids, found);
+                        let valid = id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+                        found.unless(valid, format!("{at}: the call id {id:?} has other characters than a-zA-Z0-9_-"));
+                        found.unless(block["input"].is_object(), format!("{at}: the input of call {id} is no object"));
+                        found.unless(named(&block["name"]), format!("{at}: the call {id} has no name"));
+                        open.push(id.to_owned());
+                    }
+                    self.thinking(&at, request, &blocks, found);
+                }
+                other => found.say(format!("{at}: role {other:?} does not exist on this wire")),
+            }
+            previous = role;
+        }
+        for id in open {
+            found.say(format!("the call {id} has no result"));
+        }
+        if previous == "assistant" && !self.paused {
+            found.say("the last message is the assistant's");
+        }
+    }
+
+    fn anthropic_user(&self, at: &str, blocks: &[Value], open: &mut Vec<String>, found: &mut Found) {
+        let mut answered = BTreeSet::new();
+        let mut other_seen = false;
+        for block in blocks {
+            if block["type"] != "tool_result" {
+                other_seen = true;
+                continue;
+            }
+            let id = block["tool_use_id"].as_str().unwrap_or_default();
+            found.unless(!other_seen, format!("{at}: the result of {id} stands behind other content"));
+            if !answered.insert(id.to_owned()) {
+                found.say(format!("{at}: two results for the call {id}"));
+            } else if let Some(place) = open.iter().position(|call| call == id) {
+                open.remove(place);
+            } else {
+                found.say(format!("{at}: the result of {id} has no call in the message before"));
+            }
+            let parts = block["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+            if parts.iter().any(|part| part["type"] == "text" && blank(part["text"].as_str().unwrap_or(""))) {
+                found.say(format!("{at}: the result of {id} has an empty text"));
+            }
+        }
+        for id in open.drain(..) {
+            found.say(format!("{at}: the call {id} before it has no result"));
+        }
+    }
+
+    /// Thinking (and any block that only the provider understands) comes back as it was sent, in its place: the
+    /// same blocks in the same order between the same calls.
+    fn thinking(&self, at: &str, request: &Request, blocks: &[Value], found: &mut Found) {
+        if self.rules.foreign_history {
+            return;
+        }
+        for block in blocks.iter().filter(|block| is_opaque(block)) {
+            let kind = block["type"].as_str().unwrap_or("?");
+            if !self.opaque.contains(block) {
+                found.say(format!("{at}: the {kind} block is not one that was sent, byte for byte"));
+            } else if kind != "thinking" && !contains(&request.body, block.to_string().as_bytes()) {
+                found.say(format!("{at}: the {kind} block was serialized anew"));
+            }
+        }
+        let ids: Vec<&Value> = blocks.iter().filter(|b| b["type"] == "tool_use").map(|b| &b["id"]).collect();
+        let shape = |blocks: &[Value]| -> Vec<Value> {
+            let kept = blocks.iter().filter(|b| is_opaque(b) || ids.contains(&&b["id"]));
+            kept.map(|b| if is_opaque(b) { b.clone() } else { b["id"].clone() }).collect()
+        };
+        if let Some(sources) = self.sent.get(&source_key(blocks))
+            && !sources.iter().any(|sent| shape(sent) == shape(blocks))
+        {
+            found.say(format!("{at}: its thinking is missing or not in its place"));
+        }
+    }
+
+    // ---------------------------------------------------------------------------------------------- chat
+
+    fn chat(&self, messages: &[Value], found: &mut Found) {
+        let mut open: Vec<String> = Vec::new();
+        let mut answered = BTreeSet::new();
+        let mut ids = BTreeSet::new();
+        let mut previous = "";
+        for (index, message) in messages.iter().enumerate() {
+            let at = format!("messages[{index}]");
+            let role = message["role"].as_str().unwrap_or_default();
+            if index == 0 && !matches!(role, "system" | "developer") {
+                found.say(format!("the first message is the {role}'s, not the system's"));
+            }
+            if role != "tool" {
+                for id in open.drain(..) {
+                    found.say(format!("{at}: the call {id} before it has no result"));
+                }
+            }
+            let filled = match &message["content"] {
+                Value::String(text) => !blank(text),
+                Value::Array(parts) => !parts.is_empty() && !blank(&content_text(&message["content"])),
+                _ => false,
+            };
+            match role {
+                "system" | "developer" | "user" => found.unless(filled, format!("{at} has no content")),
+                "assistant" => {
+                    if previous == "assistant" && !self.paused {
+                        found.say(format!("{at}: two assistant messages in a row"));
+                    }
+                    let calls = message["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+                    found.unless(filled || !calls.is_empty(), format!("{at} has neither text nor calls"));
+                    let listed =
+                        message.get("tool_calls").is_none_or(|calls| !calls.as_array().is_some_and(Vec::is_empty));
+                    found.unless(listed, format!("{at}: `tool_calls` is an empty list"));
+                    for call in calls {
+                        let id = call["id"].as_str().unwrap_or_default();
+                        call_id(&at, id, &mut ids, found);
+                        let function = &call["function"];
+                        found.unless(call["type"] == "function", format!("{at}: the call {id} is no function"));
+                        found.unless(named(&function["name"]), format!("{at}: the call {id} has no name"));
+                        let text = function["arguments"].is_string();
+                        found.unless(text, format!("{at}: the arguments of call {id} are no text"));
+                        open.push(id.to_owned());
+                    }
+                    if let Some(thought) = message["reasoning_content"].as_str() {
+                        let known = self.reasoning.contains(thought);
+                        found.unless(
+                            known || self.rules.foreign_history,
+                            format!("{at}: the reasoning is not one that was sent"),
+                        );
+                    }
+                }
+                "tool" => {
+                    let id = message["tool_call_id"].as_str().unwrap_or_default();
+                    if let Some(place) = open.iter().position(|call| call == id) {
+                        open.remove(place);
+                        answered.insert(id.to_owned());
+                    } else if answered.contains(id) {
+                        found.say(format!("{at}: two results for the call {id}"));
+                    } else {
+                        found.say(format!("{at}: the result of {id} has no call in the message before"));
+                    }
+                    let text = message["content"].is_string() || message["content"].is_array();
+                    found.unless(text, format!("{at}: the result of {id} has no content"));
+                }
+                other => found.say(format!("{at}: role {other:?} does not exist on this wire")),
+            }
+            previous = role;
+        }
+        for id in open {
+            found.say(format!("the call {id} has no result"));
+        }
+        if previous == "assistant" && !self.paused {
+            found.say("the last message is the assistant's");
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------- prefix
+
+    /// The rest of an agent request begins with the rest of the session's request before, less its `]}`. A
+    /// request without any assistant message may start a session of its own.
+    fn prefix(&mut self, request: &Request, fresh: bool, found: &mut Found) {
+        let rest = request.rest();
+        let Some(kept) = rest.strip_suffix(b"]}") else {
+            found.say("the rest of the body does not run from `system`, `tools` or `messages` to `]}`");
+            return;
+        };
+        let continued = (0..self.sessions.len())
+            .filter(|&index| rest.starts_with(&self.sessions[index]))
+            .max_by_key(|&index| (self.sessions[index].len(), index));
+        match (continued, self.sessions.last()) {
+            (Some(index), _) => {
+                self.sessions.remove(index);
+            }
+            (None, Some(last)) if !(fresh && !self.rules.one_session) => {
+                if self.rules.rewrites > 0 {
+                    self.rules.rewrites =
+                        self.rules.rewrites.saturating_sub(u64::from(self.rules.rewrites != u64::MAX));
+                } else {
+                    let same = last.iter().zip(rest).take_while(|(a, b)| a == b).count();
+                    found.say(format!(
+                        "the previous request is not a prefix of this one: they part at byte {same} of the rest\n    \
+                         before: {}\n    now:    {}",
+                        excerpt(last, same),
+                        excerpt(rest, same)
+                    ));
+                }
+                self.sessions.pop();
+            }
+            (None, _) => {}
+        }
+        self.sessions.push(kept.to_vec());
+    }
+}
+
+#[derive(Default)]
+struct Found(Vec<String>);
+
+impl Found {
+    fn say(&mut self, what: impl Into<String>) {
+        self.0.push(what.into());
+    }
+
+    fn unless(&mut self, right: bool, what: impl Into<String>) {
+        if !right {
+            self.say(what);
+        }
+    }
+}
+
+fn settings(wire: Wire, body: &Value, found: &mut Found) {
+    found.unless(named(&body["model"]), "`model` is missing or empty");
+    found.unless(body["stream"] == true, "`stream` is not true");
+    let limits: Vec<&Value> = match wire {
+        Wire::Anthropic => vec![&body["max_tokens"]],
+        Wire::OpenAiChat => vec![&body["max_tokens"], &body["max_completion_tokens"]],
+    };
+    let given: Vec<_> = limits.into_iter().filter(|limit| !limit.is_null()).collect();
+    let positive = given.len() == 1 && given[0].as_u64().is_some_and(|limit| limit > 0);
+    found.unless(positive, "the output limit is missing, named twice or not a positive whole number");
+}
+
+fn tools(wire: Wire, body: &Value, found: &mut Found) {
+    let list = match body.get("tools") {
+        None => &[][..],
+        Some(Value::Array(list)) if !list.is_empty() => list,
+        Some(_) => return found.say("`tools` is not a list, or an empty one"),
+    };
+    let mut names = BTreeSet::new();
+    for (index, tool) in list.iter().enumerate() {
+        let (tool, schema) = match wire {
+            Wire::Anthropic => (tool, &tool["input_schema"]),
+            Wire::OpenAiChat => (&tool["function"], &tool["function"]["parameters"]),
+        };
+        let name = tool["name"].as_str().unwrap_or_default();
+        let valid =
+            (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        found.unless(valid, format!("tools[{index}]: {name:?} is no name for a tool"));
+        found.unless(names.insert(name), format!("tools[{index}]: {name} is offered twice"));
+        found.unless(schema["type"] == "object", format!("tools[{index}]: the schema of {name} is no object's"));
+    }
+    if let Some(forced) = forced_tool(&body["tool_choice"])
+        && !tool_names(&body["tools"]).any(|name| name == forced)
+    {
+        found.say(format!("`tool_choice` forces {forced}, which is not offered"));
+    }
+}
+
+fn call_id(at: &str, id: &str, ids: &mut BTreeSet<String>, found: &mut Found) {
+    if id.is_empty() {
+        found.say(format!("{at}: a call without an id"));
+    } else if !ids.insert(id.to_owned()) {
+        found.say(format!("{at}: the call id {id} was used before"));
+    }
+}
+
+fn named(value: &Value) -> bool {
+    value.as_str().is_some_and(|name| !blank(name))
+}
+
+fn blank(text: &str) -> bool {
+    text.trim().is_empty()
+}
+
+fn joined(blocks: &[Value]) -> String {
+    blocks.iter().filter(|block| block["type"] == "text").filter_map(|block| block["text"].as_str()).collect()
+}
+
+fn is_opaque(block: &Value) -> bool {
+    !matches!(block["type"].as_str(), Some("text" | "tool_use"))
+}
+
+/// What tells a reply from others: its first call's id, else its text.
+fn source_key(blocks: &[Value]) -> String {
+    match blocks.iter().find(|block| block["type"] == "tool_use") {
+        Some(call) => format!("call {}", call["id"]),
+        None => format!("text {}", joined(blocks)),
+    }
+}
+
+fn thoughts(blocks: &[Value]) -> String {
+    blocks.iter().filter_map(|block| block["thinking"].as_str()).collect()
+}
+
+fn any_text(value: &Value, holds: &dyn Fn(&str) -> bool) -> bool {
+    match value {
+        Value::String(text) => holds(text),
+        Value::Array(items) => items.iter().any(|item| any_text(item, holds)),
+        Value::Object(fields) => fields.iter().any(|(name, item)| holds(name) || any_text(item, holds)),
+        _ => false,
+    }
+}
+
+pub fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    !part.is_empty() && bytes.windows(part.len()).any(|window| window == part)
+}
+
+/// What stands around a place, on one line.
+fn excerpt(bytes: &[u8], at: usize) -> String {
+    let (from, to) = (at.saturating_sub(60).min(bytes.len()), (at + 60).min(bytes.len()));
+    String::from_utf8_lossy(&bytes[from..to]).replace('\n', " ")
+}

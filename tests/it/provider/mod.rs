@@ -1,0 +1,19 @@
+//! A scripted provider on loopback: both wires, byte-exact, able to cut, stall and split anywhere.
+//!
+//! Every request is recorded and held against the rules of its wire (`check`), so any test fails whose runner
+//! sends an orphan. Invariant: it shares no code with spettro, so that neither can hide the other's mistake.
+//! Used by the integration tests, and by hand through the example `provider`.
+#![allow(dead_code, unused_imports, reason = "the tests and the example use different parts")]
+
+mod check;
+mod http;
+mod reply;
+mod request;
+mod script;
+mod server;
+mod stream;
+
+pub use reply::{Block, Gate, Reply, Served, Step, Usage, respond_with};
+pub use request::{Lane, Request, ToolResult, Wire, rest_start};
+pub use script::Script;
+pub use server::Provider;

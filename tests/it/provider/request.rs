@@ -1,0 +1,291 @@
+//! One request as it arrived, and what tests ask about it, the same on both wires.
+
+use std::time::Instant;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Who calls, told from the request alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    Agent,
+    /// Its requests offer (or force) a tool named `verdict`.
+    Judge,
+}
+
+impl Lane {
+    pub const ALL: [Lane; 2] = [Lane::Agent, Lane::Judge];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Lane::Agent => "agent",
+            Lane::Judge => "judge",
+        }
+    }
+}
+
+/// What an answer depends on.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    pub model: String,
+    /// Chat wire: usage is reported to who asks for it.
+    pub include_usage: bool,
+    pub judges: bool,
+    pub body_bytes: usize,
+}
+
+impl Asked {
+    /// Reads the few fields without building the messages. Anything unreadable is a default: the checks name it.
+    pub fn of(body: &[u8]) -> Asked {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Few {
+            model: Value,
+            tools: Value,
+            tool_choice: Value,
+            stream_options: Value,
+        }
+        let few: Few = serde_json::from_slice(body).unwrap_or_default();
+        let judges =
+            tool_names(&few.tools).any(|name| name == "verdict") || forced_tool(&few.tool_choice) == Some("verdict");
+        Asked {
+            model: few.model.as_str().unwrap_or_default().to_owned(),
+            include_usage: few.stream_options["include_usage"] == true,
+            judges,
+            body_bytes: body.len(),
+        }
+    }
+}
+
+/// Which protocol a path speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    Anthropic,
+    OpenAiChat,
+}
+
+impl Wire {
+    pub const ALL: [Wire; 2] = [Wire::Anthropic, Wire::OpenAiChat];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Wire::Anthropic => "anthropic",
+            Wire::OpenAiChat => "openai-chat",
+        }
+    }
+
+    /// Any prefix may stand before the wire's own path.
+    pub fn of_path(path: &str) -> Option<Wire> {
+        if path.ends_with("/v1/messages") {
+            Some(Wire::Anthropic)
+        } else if path.ends_with("/chat/completions") {
+            Some(Wire::OpenAiChat)
+        } else {
+            None
+        }
+    }
+}
+
+/// The result of a tool call, as the model sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolResult {
+    pub id: String,
+    pub text: String,
+    /// Always false on the chat wire, which has no such mark.
+    pub is_error: bool,
+}
+
+/// One request to a model.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Counts all requests from 1, in the order they arrived.
+    pub n: usize,
+    /// Counts the lane's requests from 1.
+    pub lane_n: usize,
+    pub lane: Lane,
+    pub wire: Wire,
+    /// Without the query.
+    pub path: String,
+    /// Without the question mark.
+    pub query: String,
+    /// Names in lower case, in the order received.
+    pub headers: Vec<(String, String)>,
+    /// Empty when the script is `light`.
+    pub body: Vec<u8>,
+    /// When its first byte was there, and when all of it was.
+    pub first_byte: Instant,
+    pub received: Instant,
+}
+
+impl Request {
+    /// The body, parsed. Panics when it is not JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("request {} is not JSON: {e}", self.n))
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    /// The body from the first of its top-level keys `system`, `tools`, `messages` on; empty without any.
+    pub fn rest(&self) -> &[u8] {
+        rest_start(&self.body).map_or(&[], |start| &self.body[start..])
+    }
+
+    pub fn messages(&self) -> Vec<Value> {
+        self.json()["messages"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// The system prompt, joined.
+    pub fn system(&self) -> String {
+        let body = self.json();
+        match self.wire {
+            Wire::Anthropic => content_text(&body["system"]),
+            Wire::OpenAiChat => match body["messages"].get(0) {
+                Some(first) if matches!(first["role"].as_str(), Some("system" | "developer")) => {
+                    content_text(&first["content"])
+                }
+                _ => String::new(),
+            },
+        }
+    }
+
+    /// Names of the tools on offer, in order.
+    pub fn tool_names(&self) -> Vec<String> {
+        tool_names(&self.json()["tools"]).map(str::to_owned).collect()
+    }
+
+    /// The output limit it names.
+    pub fn max_tokens(&self) -> Option<u64> {
+        let body = self.json();
+        ["max_tokens", "max_completion_tokens"].iter().find_map(|key| body[*key].as_u64())
+    }
+
+    /// What follows the last assistant message: tool results, in order.
+    pub fn tool_results(&self) -> Vec<ToolResult> {
+        let mut results = Vec::new();
+        for message in self.tail() {
+            if message["role"] == "tool" {
+                results.push(ToolResult {
+                    id: message["tool_call_id"].as_str().unwrap_or_default().to_owned(),
+                    text: content_text(&message["content"]),
+                    is_error: false,
+                });
+            }
+            for block in message["content"].as_array().into_iter().flatten() {
+                if block["type"] == "tool_result" {
+                    results.push(ToolResult {
+                        id: block["tool_use_id"].as_str().unwrap_or_default().to_owned(),
+                        text: content_text(&block["content"]),
+                        is_error: block["is_error"].as_bool().unwrap_or(false),
+                    });
+                }
+            }
+        }
+        results
+    }
+
+    /// What follows the last assistant message: text of user (and system) messages, joined by blank lines.
+    pub fn new_text(&self) -> String {
+        let tail = self.tail();
+        let texts = tail.iter().filter(|m| m["role"] != "tool").map(|m| content_text(&m["content"]));
+        texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// The messages after the last assistant message (without a leading system message).
+    fn tail(&self) -> Vec<Value> {
+        let messages = self.messages();
+        match messages.iter().rposition(|m| m["role"] == "assistant") {
+            Some(last) => messages[last + 1..].to_vec(),
+            None => messages.into_iter().skip_while(|m| m["role"] == "system" || m["role"] == "developer").collect(),
+        }
+    }
+}
+
+/// The text of a content: a string, or the text blocks of a list, joined by line ends.
+pub fn content_text(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n"),
+        _ => String::new(),
+    }
+}
+
+/// Names in a body's `tools`, whatever its wire.
+pub fn tool_names(tools: &Value) -> impl Iterator<Item = &str> {
+    let list = tools.as_array().into_iter().flatten();
+    list.filter_map(|tool| tool["name"].as_str().or_else(|| tool["function"]["name"].as_str()))
+}
+
+/// The one tool that a body's `tool_choice` forces, whatever its wire.
+pub fn forced_tool(choice: &Value) -> Option<&str> {
+    choice["name"].as_str().or_else(|| choice["function"]["name"].as_str())
+}
+
+/// Where the rest of a body starts: at the quote of its first top-level key `system`, `tools` or `messages`.
+pub fn rest_start(body: &[u8]) -> Option<usize> {
+    let mut at = skip_space(body, 0);
+    if body.get(at) != Some(&b'{') {
+        return None;
+    }
+    at = skip_space(body, at + 1);
+    while body.get(at) == Some(&b'"') {
+        let end = skip_string(body, at)?;
+        if matches!(&body[at + 1..end - 1], b"system" | b"tools" | b"messages") {
+            return Some(at);
+        }
+        at = skip_space(body, end);
+        if body.get(at) != Some(&b':') {
+            return None;
+        }
+        at = skip_space(body, skip_value(body, at + 1)?);
+        if body.get(at) == Some(&b',') {
+            at = skip_space(body, at + 1);
+        }
+    }
+    None
+}
+
+fn skip_space(body: &[u8], mut at: usize) -> usize {
+    while body.get(at).is_some_and(u8::is_ascii_whitespace) {
+        at += 1;
+    }
+    at
+}
+
+/// From an opening quote to behind the closing one.
+fn skip_string(body: &[u8], open: usize) -> Option<usize> {
+    let mut at = open + 1;
+    loop {
+        match body.get(at)? {
+            b'\\' => at += 2,
+            b'"' => return Some(at + 1),
+            _ => at += 1,
+        }
+    }
+}
+
+/// From before a value to behind it.
+fn skip_value(body: &[u8], mut at: usize) -> Option<usize> {
+    let mut depth = 0usize;
+    loop {
+        match body.get(at)? {
+            b'"' => {
+                at = skip_string(body, at)?;
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' if depth == 0 => return Some(at),
+            b'}' | b']' => depth -= 1,
+            b',' if depth == 0 => return Some(at),
+            _ => {}
+        }
+        at += 1;
+    }
+}
