@@ -34,6 +34,8 @@ pub struct Config {
     pub tools_allow: Option<Vec<String>>,
     pub tools_deny: Vec<String>,
     pub env: EnvPolicy,
+    /// What a command leaves running is kept until the run ends, instead of being stopped with the command.
+    pub leftovers_run: bool,
     pub providers: BTreeMap<String, ProviderSpec>,
     pub prices: BTreeMap<String, Price>,
     /// Names of variables whose values are secrets.

@@ -4,6 +4,7 @@ mod baseline;
 mod checks;
 mod config;
 mod failure;
+mod file;
 mod iterate;
 mod judge;
 mod message;
@@ -16,6 +17,7 @@ mod watch;
 
 pub use config::{Check, Config, Judge, Shell, When, WorkspaceMode};
 pub use failure::Cause;
+pub use file::{Effective, GoalSource, Origin, Overrides, Problem, Setting, key_paths, load, schema};
 pub use outcome::{Decision, decide};
 pub use result::early;
 pub use run::{Run, RunParts, goal_digest, own_dirs};
