@@ -1,6 +1,15 @@
 //! Starts and ends children: the real `Exec`.
 
+mod group;
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
 use serde::{Deserialize, Serialize};
+
+use crate::world::Secrets;
+
+pub use group::Process;
 
 /// `env:` of a goal file: what children see of spettro's own environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,4 +19,50 @@ pub struct EnvPolicy {
     pub set: Vec<(String, String)>,
     /// Only a strict list (PATH, HOME, LANG, …) and `pass`, `set`.
     pub clean: bool,
+}
+
+/// What all children of a run have in common.
+#[derive(Debug, Clone)]
+pub struct ProcessOptions {
+    /// The program that has the hidden subcommand `__zygote`: spettro itself.
+    pub executable: PathBuf,
+    /// The whole environment of each child (see `child_environment`); a command's own `env` comes on top.
+    pub environment: Vec<(String, String)>,
+    /// Replaced in all output at capture.
+    pub secrets: Secrets,
+    /// Goes to children as `SPETTRO_RUN_ID` and into the ledger.
+    pub run_id: String,
+    /// The directory of `children.jsonl`, the ledger by which the next start finds what a crash left. Without it
+    /// none is kept.
+    pub ledger_dir: Option<PathBuf>,
+    /// A command with more descendants is ended.
+    pub max_descendants: usize,
+}
+
+impl Default for ProcessOptions {
+    fn default() -> Self {
+        ProcessOptions {
+            executable: PathBuf::from("/proc/self/exe"),
+            environment: Vec::new(),
+            secrets: Secrets::default(),
+            run_id: String::new(),
+            ledger_dir: None,
+            max_descendants: 1024,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    #[error("start the helper `{0}` that starts commands: {1}")]
+    Zygote(PathBuf, std::io::Error),
+    #[error("handle signals: {0}")]
+    Signals(std::io::Error),
+    #[error("write `{0}`: {1}")]
+    Ledger(PathBuf, std::io::Error),
+}
+
+/// Makes the process ready to start commands. To be called before threads, runtime and TLS.
+pub fn start(options: ProcessOptions) -> Result<Rc<Process>, ProcessError> {
+    Ok(Rc::new(Process::new(options)))
 }

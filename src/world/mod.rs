@@ -7,6 +7,7 @@
 mod paths;
 mod ports;
 mod real;
+mod secrets;
 
 pub use paths::{Roots, home_dir};
 pub use ports::{
@@ -15,3 +16,4 @@ pub use ports::{
     World,
 };
 pub use real::{RealClock, RealDir, RealEnv, RealIds, rfc3339};
+pub use secrets::{Redactor, Secrets};
