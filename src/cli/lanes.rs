@@ -1,12 +1,15 @@
-//! Which transport serves which lane: the agent's replies may be recorded while the judge's are live.
+//! Ports that are made for a run from others: transports by lane, and an `Exec` before there is one.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
-use crate::event::Lane;
-use crate::world::{Boxed, HttpRequest, HttpResponse, Transport, TransportError};
+use crate::event::{Lane, Leaked};
+use crate::world::{
+    Boxed, Command, Exec, ExecError, Finished, HttpRequest, HttpResponse, JobInfo, Transport, TransportError,
+};
 
-/// Recorded lanes, and everything else over the network.
+/// Recorded lanes, and everything else over the network: the agent's replies may be recorded, the judge's live.
 pub struct Lanes {
     pub recorded: BTreeMap<Lane, Rc<dyn Transport>>,
     pub live: Rc<dyn Transport>,
@@ -19,5 +22,42 @@ impl Transport for Lanes {
 
     fn recorded(&self) -> bool {
         !self.recorded.is_empty()
+    }
+}
+
+/// Starts nothing: what a run has until its configuration is known.
+pub struct NoExec;
+
+impl Exec for NoExec {
+    fn run(&self, _command: Command) -> Boxed<'_, Result<Finished, ExecError>> {
+        Box::pin(async { Err(ExecError::ShuttingDown) })
+    }
+
+    fn start(&self, _job: &str, _command: Command) -> Boxed<'_, Result<(), ExecError>> {
+        Box::pin(async { Err(ExecError::ShuttingDown) })
+    }
+
+    fn jobs(&self) -> Vec<JobInfo> {
+        Vec::new()
+    }
+
+    fn read(&self, _job: &str, _offset: u64, _limit: usize) -> Option<(u64, Vec<u8>)> {
+        None
+    }
+
+    fn kill<'a>(&'a self, _job: &'a str) -> Boxed<'a, ()> {
+        Box::pin(async {})
+    }
+
+    fn changed(&self) -> Boxed<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn busy(&self) -> bool {
+        false
+    }
+
+    fn shutdown(&self, _grace: Duration) -> Boxed<'_, Vec<Leaked>> {
+        Box::pin(async { Vec::new() })
     }
 }

@@ -3,6 +3,9 @@
 //! Invariant: nothing calls this room but `main`. stdout is data, stderr is talk.
 
 pub mod args;
+mod cassette;
+mod checks;
+mod dry_run;
 pub mod exit_codes;
 pub mod failure;
 pub mod help;
@@ -11,3 +14,80 @@ mod models;
 mod run;
 pub mod schema;
 pub mod validate;
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+
+use clap::Parser;
+
+use self::args::{Cli, SchemaOf, ValidateArgs, Verb};
+use self::failure::Failure;
+pub use self::run::Exit;
+use crate::event::Outcome;
+use crate::process::Dispositions;
+use crate::world::{RealEnv, home_dir};
+
+/// Runs a command line. What a signal did before is told by `dispositions`.
+pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Dispositions) -> Exit {
+    let cli = match Cli::try_parse_from(argv) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to stdout and are no error; a pipe that was closed has seen enough.
+            let _ = error.print();
+            return if error.use_stderr() { Outcome::Usage.into() } else { Outcome::Met.into() };
+        }
+    };
+    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let ended = match &cli.verb {
+        Verb::Run(args) => return run::run(args, dispositions),
+        Verb::Zygote => return Outcome::Usage.into(),
+        Verb::Help(args) => help::help(args, &mut out, &mut err).map_err(Failure::from),
+        Verb::Validate(args) => validate(args, &mut out, &mut err),
+        Verb::Schema(args) => schema(args.of, &mut out),
+        Verb::Checks(args) => checks::checks(args, dispositions, &mut out, &mut err),
+        Verb::Cassette(args) => cassette::cassette(args, &mut out),
+        Verb::Steer(_) | Verb::Stop(_) | Verb::Jobs(_) => {
+            Err(Failure::usage("this verb is not in this version yet"))
+        }
+    };
+    match ended {
+        Ok(outcome) => outcome.into(),
+        Err(failure) => {
+            let hint = failure.hint.as_deref().map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
+            let _ = write!(err, "error: {}\n{hint}", failure.message);
+            failure.outcome.into()
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// Writing what a verb has to say failed: a reader that went away is no error of the verb.
+    fn from(error: io::Error) -> Self {
+        let outcome = if error.kind() == io::ErrorKind::BrokenPipe { Outcome::Met } else { Outcome::Environment };
+        Failure::new(outcome, error)
+    }
+}
+
+fn validate(args: &ValidateArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<Outcome, Failure> {
+    let mut stdin = None;
+    if args.files.iter().any(|file| file.as_os_str() == "-") {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text)?;
+        stdin = Some(text);
+    }
+    let env = RealEnv;
+    let cwd = run::current_dir()?;
+    Ok(validate::validate(args, stdin.as_deref(), &env, home_dir(&env).as_deref(), &cwd, out, err)?)
+}
+
+fn schema(of: SchemaOf, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let text = match of {
+        SchemaOf::Goal => serde_json::to_string_pretty(&crate::goal::schema())
+            .map_err(|error| Failure::new(Outcome::Internal, error))?,
+        SchemaOf::Events => schema::events(),
+        SchemaOf::Result => schema::result(),
+        SchemaOf::Facts => schema::facts(),
+    };
+    writeln!(out, "{}", text.trim_end())?;
+    Ok(Outcome::Met)
+}

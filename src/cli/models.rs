@@ -127,5 +127,6 @@ fn placeholder() -> Endpoint {
         first_event_timeout: std::time::Duration::from_secs(300),
         cassette: None,
         free_because_local: false,
+        force_tool: true,
     }
 }

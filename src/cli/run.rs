@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::failure::Failure;
+use super::lanes::NoExec;
 use super::models::models;
 use crate::event::{Event, Outcome, Record, RunResult};
 use crate::goal::{Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs};
@@ -170,7 +171,7 @@ fn start(
     let ids = RealIds::random().map_err(|error| Failure::new(Outcome::Environment, error))?;
     let mut world = World {
         transport: Rc::new(crate::model::Http::new()),
-        exec: Rc::new(process::NoExec),
+        exec: Rc::new(NoExec),
         dir: Rc::new(RealDir),
         clock: Rc::new(RealClock::new()),
         ids: Rc::new(ids),
@@ -286,7 +287,7 @@ fn start(
     }
 }
 
-fn current_dir() -> Result<PathBuf, Failure> {
+pub fn current_dir() -> Result<PathBuf, Failure> {
     std::env::current_dir()
         .map_err(|error| Failure::new(Outcome::Environment, format!("find the current directory: {error}")))
 }

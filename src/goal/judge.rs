@@ -124,7 +124,7 @@ impl Court<'_> {
             conversation
         };
         let mut conversation = fresh();
-        let mut forced = true;
+        let mut forced = self.endpoint.force_tool;
         let mut repairs = 0;
         loop {
             let ask = Ask {

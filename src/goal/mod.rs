@@ -1,7 +1,7 @@
 //! The goal loop: turns, executed checks, verdicts, until an outcome.
 
 mod baseline;
-mod checks;
+pub mod checks;
 mod config;
 mod failure;
 mod file;

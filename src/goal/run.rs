@@ -385,6 +385,8 @@ async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: 
                 }
                 halt.set(Why::Signal(outcome));
             }
+            // `process::force` tells the teardown; there is nothing to write down.
+            SignalEvent::Force(_) => {}
             SignalEvent::Drain => {
                 let fact =
                     Fact::Notice { code: "drain".to_owned(), text: "draining: saving after this call".to_owned() };

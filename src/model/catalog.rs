@@ -98,8 +98,6 @@ pub struct Endpoint {
     pub force_tool: bool,
     pub idle_timeout: Duration,
     pub first_event_timeout: Duration,
-    /// It has no price and is local, so it counts as free.
-    pub free_because_local: bool,
     pub cassette: Option<PathBuf>,
 }
 

@@ -8,6 +8,7 @@ mod halt;
 mod paths;
 mod ports;
 mod real;
+mod secrets;
 
 pub use halt::{Halt, Why};
 pub use paths::{Roots, home_dir};
@@ -17,3 +18,4 @@ pub use ports::{
     World,
 };
 pub use real::{RealClock, RealDir, RealEnv, RealIds, rfc3339};
+pub use secrets::{Redactor, Secrets};

@@ -130,10 +130,7 @@ const SHORTEST_SECRET_BYTES: usize = 8;
 
 /// Whether a name says that what it names is a secret.
 pub(super) fn looks_secret(name: &str) -> bool {
-    let name = name.to_ascii_uppercase().replace('-', "_");
-    ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD"].iter().any(|end| name.ends_with(end))
-        || name.contains("_CREDENTIAL")
-        || PROVIDER_KEYS.contains(&name.as_str())
+    crate::process::looks_secret(name) || PROVIDER_KEYS.contains(&name)
 }
 
 impl Secrets {

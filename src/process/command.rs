@@ -1,0 +1,534 @@
+//! `Exec` as it really is: one task a tree, which feeds its output where it belongs and hears of its end.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::backend::{Backend, Tree};
+use super::gate::Gate;
+use super::job::Jobs;
+use super::ring::Ends;
+use super::shutdown::{Strangers, become_subreaper};
+use super::sweep::Ledger;
+use super::sys;
+use super::tree::{Gone, NotStarted, Reason, Report, Request, Status};
+use super::{ProcessError, ProcessOptions};
+use crate::event::Leaked;
+use crate::world::{
+    Boxed, Captured, Command, Ending, Exec, ExecError, Finished, JobInfo, Redactor,
+};
+
+/// What a foreground leader leaves behind may end by itself for so long: the `tee` of a process substitution still
+/// has to write what it got.
+const SETTLE: Duration = Duration::from_millis(150);
+/// Most bytes taken from the pipe of a tree that is gone. More can only come from somebody outside of it.
+const LAST_BYTES: usize = 4 << 20;
+const CHUNK_BYTES: usize = 64 << 10;
+/// A zygote that has fallen behind is asked again after this.
+const BEHIND: Duration = Duration::from_millis(1);
+
+/// The real `Exec`. Made by [`super::start`].
+pub struct Process {
+    pub(super) shared: Arc<Shared>,
+}
+
+pub(super) struct Shared {
+    pub options: ProcessOptions,
+    /// `NAME=value` of `options.environment`.
+    environment: Vec<(String, CString)>,
+    pub gate: Gate,
+    pub backend: Mutex<Backend>,
+    trees: Mutex<Trees>,
+    /// Whenever a tree is gone.
+    pub ended: Notify,
+    pub jobs: Jobs,
+    ledger: Option<Ledger>,
+    /// Children that this process had before it started any.
+    pub strangers: Strangers,
+}
+
+#[derive(Default)]
+struct Trees {
+    last: u64,
+    alive: BTreeMap<u64, Entry>,
+}
+
+/// A tree that lives.
+struct Entry {
+    orders: mpsc::UnboundedSender<Order>,
+    /// The supervisor's pid, once known.
+    supervisor: Option<i32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Order {
+    Terminate(Duration),
+    Kill,
+}
+
+/// Where a tree's output and end go.
+enum Owner {
+    Foreground { ends: Ends, done: oneshot::Sender<Result<Finished, ExecError>> },
+    Job { id: String, started: Option<oneshot::Sender<Result<(), ExecError>>> },
+}
+
+impl Process {
+    pub(super) fn new(options: ProcessOptions) -> Result<Process, ProcessError> {
+        become_subreaper().map_err(ProcessError::Subreaper)?;
+        let strangers = Strangers::look();
+        let backend = Backend::start(&options.executable)
+            .map_err(|error| ProcessError::Zygote(options.executable.clone(), error))?;
+        let ledger = match &options.ledger_dir {
+            Some(dir) => Some(Ledger::open(dir, &options.run_id)?),
+            None => None,
+        };
+        if let (Some(ledger), Some(pid)) = (&ledger, backend.pid()) {
+            ledger.record(&[pid]);
+        }
+        let environment = options
+            .environment
+            .iter()
+            // A variable that cannot be in an environment was not in ours.
+            .filter_map(|(name, value)| Some((name.clone(), variable(name, value).ok()?)))
+            .collect();
+        let shared = Shared {
+            options,
+            environment,
+            gate: Gate::default(),
+            backend: Mutex::new(backend),
+            trees: Mutex::default(),
+            ended: Notify::new(),
+            jobs: Jobs::default(),
+            ledger,
+            strangers,
+        };
+        Ok(Process { shared: Arc::new(shared) })
+    }
+
+    /// How many starts the closed gate has refused.
+    pub fn refused(&self) -> u64 {
+        self.shared.gate.refused()
+    }
+
+    /// The pid of the present zygote.
+    pub fn zygote(&self) -> Option<i32> {
+        lock(&self.shared.backend).pid()
+    }
+}
+
+impl Exec for Process {
+    fn run(&self, command: Command) -> Boxed<'_, Result<Finished, ExecError>> {
+        Box::pin(async move {
+            let (done, finished) = oneshot::channel();
+            let owner = Owner::Foreground { ends: Ends::new(command.keep_bytes), done };
+            let tree = Arc::clone(&self.shared).launch(&command, owner).await?;
+            let _killed_when_dropped = KillWhenDropped { shared: &self.shared, tree };
+            // The task answers unless the runtime is going down.
+            finished.await.unwrap_or(Err(ExecError::ShuttingDown))
+        })
+    }
+
+    fn start(&self, job: &str, command: Command) -> Boxed<'_, Result<(), ExecError>> {
+        let id = job.to_owned();
+        Box::pin(async move {
+            self.shared.jobs.add(&id, &command.label, command.grace)?;
+            let (started, answer) = oneshot::channel();
+            let owner = Owner::Job { id: id.clone(), started: Some(started) };
+            let result = match Arc::clone(&self.shared).launch(&command, owner).await {
+                Ok(tree) => {
+                    self.shared.jobs.set_tree(&id, tree);
+                    answer.await.unwrap_or(Err(ExecError::ShuttingDown))
+                }
+                Err(error) => Err(error),
+            };
+            if result.is_err() {
+                self.shared.jobs.forget(&id);
+            }
+            result
+        })
+    }
+
+    fn jobs(&self) -> Vec<JobInfo> {
+        self.shared.jobs.infos()
+    }
+
+    fn read(&self, job: &str, offset: u64, limit: usize) -> Option<(u64, Vec<u8>)> {
+        self.shared.jobs.read(job, offset, limit)
+    }
+
+    fn kill<'a>(&'a self, job: &'a str) -> Boxed<'a, ()> {
+        Box::pin(async move {
+            let mut told = false;
+            loop {
+                let changed = self.shared.jobs.changed();
+                let Some((tree, grace)) = self.shared.jobs.living(job) else { return };
+                if let (Some(tree), false) = (tree, told) {
+                    self.shared.order(tree, Order::Terminate(grace));
+                    told = true;
+                }
+                changed.await;
+            }
+        })
+    }
+
+    fn changed(&self) -> Boxed<'_, ()> {
+        Box::pin(self.shared.jobs.changed())
+    }
+
+    fn busy(&self) -> bool {
+        !lock(&self.shared.trees).alive.is_empty()
+    }
+
+    fn shutdown(&self, grace: Duration) -> Boxed<'_, Vec<Leaked>> {
+        Box::pin(self.shared.shutdown(grace))
+    }
+}
+
+struct KillWhenDropped<'a> {
+    shared: &'a Shared,
+    tree: u64,
+}
+
+impl Drop for KillWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.shared.order(self.tree, Order::Kill);
+    }
+}
+
+impl Shared {
+    /// Starts a tree and the task that looks after it; resolves when it is registered.
+    async fn launch(self: Arc<Self>, command: &Command, owner: Owner) -> Result<u64, ExecError> {
+        let Some(_pass) = self.gate.enter().await else { return Err(ExecError::ShuttingDown) };
+        let begun = Instant::now();
+        let program = command.argv.first().cloned().unwrap_or_default();
+        let failed = |error: io::Error| ExecError::Failed(program.clone(), error.to_string());
+        let id = {
+            let mut trees = lock(&self.trees);
+            trees.last += 1;
+            trees.last
+        };
+        let name = match &owner {
+            Owner::Foreground { .. } => format!("command-{id}"),
+            Owner::Job { id, .. } => id.clone(),
+        };
+        let request = self.request(command, &name, matches!(owner, Owner::Job { .. }))?;
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map_err(|error| failed(error.into()))?;
+        rustix::io::ioctl_fionbio(&reader, true).map_err(|error| failed(error.into()))?;
+        let output = sys::watch(reader, Interest::READABLE).map_err(failed)?;
+        let tree = loop {
+            match self.spawn(&request, &writer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.gate.is_closed() => {
+                    tokio::time::sleep(BEHIND).await;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(ExecError::ShuttingDown),
+                other => break other.map_err(failed)?,
+            }
+        };
+        drop(writer);
+        self.reap_as_init();
+        let (orders, told) = mpsc::unbounded_channel();
+        lock(&self.trees).alive.insert(id, Entry { orders, supervisor: None });
+        let redactor = self.options.secrets.redactor();
+        let task = Task { shared: Arc::clone(&self), id, command: command.clone(), begun, owner, redactor };
+        tokio::spawn(task.run(tree, output, told));
+        Ok(id)
+    }
+
+    /// Asks the zygote, and a new one when it is dead.
+    fn spawn(&self, request: &Request, writer: &OwnedFd) -> io::Result<Tree> {
+        let mut backend = lock(&self.backend);
+        match backend.spawn(request, writer.as_fd()) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                backend.restart(&self.options.executable)?;
+                if let (Some(ledger), Some(pid)) = (&self.ledger, backend.pid()) {
+                    ledger.record(&[pid]);
+                }
+                backend.spawn(request, writer.as_fd())
+            }
+            other => other,
+        }
+    }
+
+    fn request(&self, command: &Command, name: &str, job: bool) -> Result<Request, ExecError> {
+        let program = command.argv.first().cloned().unwrap_or_default();
+        let failed = |what: &str| ExecError::Failed(program.clone(), format!("{what} has a NUL byte"));
+        let argv: Vec<CString> = command
+            .argv
+            .iter()
+            .map(|argument| CString::new(argument.as_str()))
+            .collect::<Result<_, _>>()
+            .map_err(|_| failed("an argument"))?;
+        if argv.is_empty() {
+            return Err(ExecError::NotFound(String::new()));
+        }
+        let own = [("SPETTRO_JOB_ID", name), ("SPETTRO_RUN_ID", self.options.run_id.as_str())];
+        let own: Vec<(&str, &str)> =
+            command.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).chain(own).collect();
+        let mut env: Vec<CString> = Vec::with_capacity(self.environment.len() + own.len());
+        env.extend(
+            self.environment
+                .iter()
+                .filter(|(name, _)| !own.iter().any(|(other, _)| other == name))
+                .map(|(_, variable)| variable.clone()),
+        );
+        for (index, (name, value)) in own.iter().enumerate() {
+            // Of two with one name the last counts.
+            if !own[index + 1..].iter().any(|(other, _)| other == name) {
+                env.push(variable(name, value).map_err(|_| failed("a variable"))?);
+            }
+        }
+        Ok(Request {
+            argv,
+            env,
+            cwd: CString::new(command.cwd.as_os_str().as_bytes()).map_err(|_| failed("the working directory"))?,
+            timeout: command.timeout,
+            grace: command.grace,
+            settle: SETTLE,
+            max_descendants: self.options.max_descendants,
+            job,
+        })
+    }
+
+    pub(super) fn order(&self, tree: u64, order: Order) {
+        if let Some(entry) = lock(&self.trees).alive.get(&tree) {
+            // Without a receiver the tree has just ended.
+            let _ended = entry.orders.send(order);
+        }
+    }
+
+    pub(super) fn order_all(&self, order: Order) {
+        for entry in lock(&self.trees).alive.values() {
+            let _ended = entry.orders.send(order);
+        }
+    }
+
+    pub(super) fn idle(&self) -> bool {
+        lock(&self.trees).alive.is_empty()
+    }
+
+    /// The supervisors that are known to live.
+    pub(super) fn supervisors(&self) -> Vec<i32> {
+        lock(&self.trees).alive.values().filter_map(|entry| entry.supervisor).collect()
+    }
+}
+
+/// Looks after one tree until it is gone.
+struct Task {
+    shared: Arc<Shared>,
+    id: u64,
+    command: Command,
+    begun: Instant,
+    owner: Owner,
+    redactor: Redactor,
+}
+
+/// How a tree's reports ended.
+enum End {
+    NotStarted(NotStarted),
+    Gone(Gone),
+    /// The supervisor died without a word.
+    Vanished,
+}
+
+impl Task {
+    async fn run(mut self, mut tree: Tree, output: AsyncFd<OwnedFd>, mut orders: mpsc::UnboundedReceiver<Order>) {
+        let mut buffer = vec![0; CHUNK_BYTES];
+        let mut killed = false;
+        let mut open = true;
+        let end = loop {
+            tokio::select! {
+                report = tree.next() => match report {
+                    Some(Report::Started { supervisor, leader }) => self.started(supervisor, leader),
+                    Some(Report::NotStarted(why)) => break End::NotStarted(why),
+                    Some(Report::LeaderEnded { status, alive }) => self.alive(Some(status), alive),
+                    Some(Report::Alive(alive)) => self.alive(None, alive),
+                    Some(Report::Gone(gone)) => break End::Gone(gone),
+                    None => break End::Vanished,
+                },
+                read = read_some(&output, &mut buffer), if open => match read {
+                    Ok(length) if length > 0 => self.take(&buffer[..length]),
+                    // Everybody has closed it; the tree may live on.
+                    Ok(_) | Err(_) => open = false,
+                },
+                Some(order) = orders.recv() => match order {
+                    Order::Terminate(grace) => tree.terminate(grace),
+                    Order::Kill => {
+                        killed = true;
+                        tree.kill();
+                    }
+                },
+            }
+        };
+        let lost = match &end {
+            End::Vanished => true,
+            End::Gone(gone) => gone.reason == Reason::Lost,
+            End::NotStarted(_) => false,
+        };
+        if lost {
+            // The entry keeps its place until the orphans are dead, so the run stays busy, but no longer protects
+            // the supervisor's pid.
+            if let Some(entry) = lock(&self.shared.trees).alive.get_mut(&self.id) {
+                entry.supervisor = None;
+            }
+            self.shared.end_orphans().await;
+        }
+        self.take_rest(&output, &mut buffer);
+        self.finish(end, killed);
+    }
+
+    fn started(&mut self, supervisor: i32, leader: i32) {
+        if let Some(entry) = lock(&self.shared.trees).alive.get_mut(&self.id) {
+            entry.supervisor = Some(supervisor);
+        }
+        if let Some(ledger) = &self.shared.ledger {
+            ledger.record(&[leader, supervisor]);
+        }
+        if let Owner::Job { started, .. } = &mut self.owner {
+            answer(started, Ok(()));
+        }
+    }
+
+    fn alive(&self, status: Option<Status>, alive: usize) {
+        if let Owner::Job { id, .. } = &self.owner {
+            self.shared.jobs.leader_ended(id, status, alive);
+        }
+    }
+
+    fn take(&mut self, chunk: &[u8]) {
+        let safe = self.redactor.push(chunk);
+        match &mut self.owner {
+            Owner::Foreground { ends, .. } => ends.write(&safe),
+            Owner::Job { id, .. } => self.shared.jobs.write(id, &safe),
+        }
+    }
+
+    /// What is in the pipe when nobody of the tree can write any more. Its end of file is not waited for.
+    fn take_rest(&mut self, output: &AsyncFd<OwnedFd>, buffer: &mut [u8]) {
+        let mut most = LAST_BYTES;
+        while most > 0 {
+            match rustix::io::read(output.get_ref(), &mut *buffer) {
+                Ok(0) => break,
+                Ok(length) => {
+                    self.take(&buffer[..length]);
+                    most = most.saturating_sub(length);
+                }
+                Err(Errno::INTR) => {}
+                // Empty. Another error would have the same meaning: nothing more will come.
+                Err(_) => break,
+            }
+        }
+        let held = self.redactor.flush();
+        match &mut self.owner {
+            Owner::Foreground { ends, .. } => ends.write(&held),
+            Owner::Job { id, .. } => self.shared.jobs.write(id, &held),
+        }
+    }
+
+    fn finish(self, end: End, killed: bool) {
+        let Task { shared, id, command, begun, owner, .. } = self;
+        match owner {
+            Owner::Foreground { ends, done } => {
+                let result = match end {
+                    End::NotStarted(why) => Err(not_started(&command, why)),
+                    End::Gone(gone) => Ok(finished(ending(&gone), ends.finish(), begun, gone)),
+                    End::Vanished => {
+                        let ending = if killed { Ending::Cancelled } else { Ending::Lost };
+                        Ok(Finished { ending, output: ends.finish(), duration: begun.elapsed(), leftovers: Vec::new() })
+                    }
+                };
+                // Before the answer, so that who hears it finds the run idle.
+                shared.forget(id);
+                // Nobody waits when the future of the command was dropped.
+                let _dropped = done.send(result);
+            }
+            Owner::Job { id: job, mut started } => {
+                match end {
+                    End::NotStarted(why) => answer(&mut started, Err(not_started(&command, why))),
+                    End::Gone(gone) => {
+                        if gone.reason == Reason::TooMany {
+                            let most = shared.options.max_descendants;
+                            let note = format!("\n[ended: more than {most} processes]\n");
+                            shared.jobs.write(&job, note.as_bytes());
+                        }
+                        shared.jobs.gone(&job, Some(&gone));
+                    }
+                    End::Vanished => shared.jobs.gone(&job, None),
+                }
+                shared.forget(id);
+                // A job that vanished before it began is there, and lost.
+                answer(&mut started, Ok(()));
+            }
+        }
+        shared.ended.notify_waiters();
+    }
+}
+
+impl Shared {
+    fn forget(&self, tree: u64) {
+        lock(&self.trees).alive.remove(&tree);
+    }
+}
+
+fn answer(started: &mut Option<oneshot::Sender<Result<(), ExecError>>>, result: Result<(), ExecError>) {
+    if let Some(started) = started.take() {
+        // Who started it may have stopped waiting.
+        let _dropped = started.send(result);
+    }
+}
+
+fn ending(gone: &Gone) -> Ending {
+    match (gone.reason, gone.status) {
+        (Reason::Ended, Some(Status::Exited(code))) => Ending::Exited(code),
+        (Reason::Ended, Some(Status::Signaled(signal))) => Ending::Signaled(signal),
+        (Reason::TimedOut, _) => Ending::TimedOut,
+        (Reason::Ordered, _) => Ending::Cancelled,
+        (Reason::TooMany, _) => Ending::TooManyProcesses,
+        (Reason::Lost | Reason::Ended, _) => Ending::Lost,
+    }
+}
+
+fn finished(ending: Ending, output: Captured, begun: Instant, gone: Gone) -> Finished {
+    Finished { ending, output, duration: begun.elapsed(), leftovers: gone.leftovers }
+}
+
+fn not_started(command: &Command, why: NotStarted) -> ExecError {
+    let program = command.argv.first().cloned().unwrap_or_default();
+    match why {
+        NotStarted::Cwd => ExecError::BadCwd(command.cwd.display().to_string()),
+        NotStarted::Missing => ExecError::NotFound(program),
+        NotStarted::Denied => ExecError::NotExecutable(program),
+        NotStarted::Other(errno) => ExecError::Failed(program, io::Error::from_raw_os_error(errno).to_string()),
+    }
+}
+
+/// Waits for output; 0 when everybody has closed the pipe. May be dropped at any point.
+async fn read_some(output: &AsyncFd<OwnedFd>, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        let mut ready = output.readable().await?;
+        let read = ready.try_io(|fd| rustix::io::read(fd.get_ref(), &mut *buffer).map_err(io::Error::from));
+        match read {
+            Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(result) => return result,
+            Err(_would_block) => {}
+        }
+    }
+}
+
+fn variable(name: &str, value: &str) -> Result<CString, std::ffi::NulError> {
+    CString::new(format!("{name}={value}"))
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these hold is whole after every statement, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

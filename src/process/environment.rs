@@ -1,0 +1,158 @@
+//! The environment of children: all of ours but what is secret, and what makes programs work without a person.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use globset::{Glob, GlobMatcher};
+
+use super::EnvPolicy;
+use crate::world::Secrets;
+
+/// Names of secrets, and of files through which a command could steer later steps of a CI job.
+const REMOVED: [&str; 10] = [
+    "*_KEY",
+    "*_TOKEN",
+    "*_SECRET",
+    "*_PASSWORD",
+    "*_CREDENTIAL*",
+    "GITHUB_ENV",
+    "GITHUB_PATH",
+    "GITHUB_OUTPUT",
+    "GITHUB_STATE",
+    "ACTIONS_*",
+];
+
+/// What is left with `clean`.
+const CLEAN: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ"];
+
+/// Nobody answers, nobody looks at colours, and editors and pagers would wait for ever.
+const FIXED: [(&str, &str); 13] = [
+    ("CI", "1"),
+    ("TERM", "dumb"),
+    ("NO_COLOR", "1"),
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_EDITOR", "true"),
+    ("GIT_SEQUENCE_EDITOR", "false"),
+    ("EDITOR", "false"),
+    ("VISUAL", "false"),
+    ("DEBIAN_FRONTEND", "noninteractive"),
+    ("SSH_ASKPASS_REQUIRE", "never"),
+    ("HUSKY", "0"),
+];
+
+/// Taken only where the environment names nobody.
+const IDENTITY: [(&str, &str); 4] = [
+    ("GIT_AUTHOR_NAME", "spettro"),
+    ("GIT_AUTHOR_EMAIL", "spettro@localhost"),
+    ("GIT_COMMITTER_NAME", "spettro"),
+    ("GIT_COMMITTER_EMAIL", "spettro@localhost"),
+];
+
+/// Whether a name says that what it names is a secret.
+pub fn looks_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase().replace('-', "_");
+    ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD"].iter().any(|end| name.ends_with(end)) || name.contains("_CREDENTIAL")
+}
+
+/// The environment every child starts from, and what is not in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChildEnvironment {
+    /// Sorted by name.
+    pub vars: Vec<(String, String)>,
+    /// Names of what was taken out because it is or looks like a secret, sorted.
+    pub removed: Vec<String>,
+}
+
+/// Makes it from spettro's own variables `vars`.
+///
+/// `pass` lets a variable through that looks like a secret; a provider key only when it is named without a
+/// wildcard. `set` has the last word over everything but `SPETTRO_*`.
+pub fn child_environment(
+    vars: &[(String, String)],
+    policy: &EnvPolicy,
+    provider_keys: &[String],
+    secrets: &Secrets,
+    workspace: &Path,
+    run_id: &str,
+    tmpdir: &Path,
+) -> ChildEnvironment {
+    let removes = globs(REMOVED);
+    let clean = globs(CLEAN);
+    let passes = globs(policy.pass.iter().map(String::as_str));
+    let mut result: BTreeMap<String, String> = BTreeMap::new();
+    let mut removed = Vec::new();
+    for (name, value) in vars {
+        let named = policy.pass.contains(name);
+        let passed = named || matches(&passes, name);
+        let key = provider_keys.contains(name);
+        // Names in lower case are as secret as others: `npm_config_auth_token`.
+        let secret = secrets.is_secret(value) || matches(&removes, &name.to_ascii_uppercase());
+        if (key && !named) || (secret && !passed) {
+            removed.push(name.clone());
+        } else if !policy.clean || passed || matches(&clean, name) {
+            result.insert(name.clone(), value.clone());
+        }
+    }
+    for (name, value) in FIXED {
+        result.insert(name.to_owned(), value.to_owned());
+    }
+    for (name, value) in IDENTITY {
+        result.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
+    result.insert("TMPDIR".to_owned(), tmpdir.display().to_string());
+    add_git_config(&mut result, &workspace.display().to_string());
+    for (name, value) in &policy.set {
+        result.insert(name.clone(), value.clone());
+        removed.retain(|other| other != name);
+    }
+    result.insert("SPETTRO_RUN_ID".to_owned(), run_id.to_owned());
+    removed.sort();
+    ChildEnvironment { vars: result.into_iter().collect(), removed }
+}
+
+/// Configuration for every git below, after what the environment has of it already.
+fn add_git_config(vars: &mut BTreeMap<String, String>, workspace: &str) {
+    let before: usize = vars.get("GIT_CONFIG_COUNT").and_then(|count| count.parse().ok()).unwrap_or(0);
+    let ours = [("gc.auto", "0"), ("maintenance.auto", "false"), ("safe.directory", workspace)];
+    for (index, (key, value)) in (before..).zip(ours) {
+        vars.insert(format!("GIT_CONFIG_KEY_{index}"), key.to_owned());
+        vars.insert(format!("GIT_CONFIG_VALUE_{index}"), value.to_owned());
+    }
+    vars.insert("GIT_CONFIG_COUNT".to_owned(), (before + ours.len()).to_string());
+}
+
+/// What to tell when a failing command's `output` names variables that were taken out of its environment.
+pub fn hint(output: &str, removed: &[String]) -> Option<String> {
+    let named: Vec<&str> = removed.iter().map(String::as_str).filter(|name| has_word(output, name)).collect();
+    match named.as_slice() {
+        [] => None,
+        [name] => Some(format!(
+            "`{name}` looks like a secret and was not passed to the command; `env: {{pass: [{name}]}}` in the goal file \
+             passes it"
+        )),
+        names => Some(format!(
+            "{} look like secrets and were not passed to the command; `env: {{pass: [{}]}}` in the goal file passes them",
+            names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+            names.join(", ")
+        )),
+    }
+}
+
+/// True when `word` occurs in `text` and is not a part of a longer name.
+fn has_word(text: &str, word: &str) -> bool {
+    let in_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(in_name) && !text[at + word.len()..].starts_with(in_name)
+    })
+}
+
+/// Globs that do not parse match nothing; the goal file's were checked when it was read.
+fn globs<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Vec<GlobMatcher> {
+    patterns.into_iter().filter_map(|pattern| Glob::new(pattern).ok()).map(|glob| glob.compile_matcher()).collect()
+}
+
+fn matches(globs: &[GlobMatcher], name: &str) -> bool {
+    globs.iter().any(|glob| glob.is_match(name))
+}

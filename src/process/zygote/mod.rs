@@ -1,0 +1,206 @@
+//! One small process, started before anything else, that forks a supervisor for each command.
+//!
+//! Forking the runner itself would cost more with each megabyte it has; the zygote stays small. The runner sends
+//! it nothing but two descriptors, the command's control socket and output pipe, and talks to the supervisor over
+//! the socket. Whoever dies closes a descriptor somebody else is watching: the runner's death ends every tree, a
+//! supervisor's death is seen by the runner, the zygote's death reaches its supervisors as a signal.
+
+mod server;
+mod supervisor;
+mod wire;
+
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::sys;
+use super::tree::{Report, Request};
+
+pub use server::zygote_main;
+
+/// What starts trees: the present zygote, until it is stopped for good.
+pub struct Backend {
+    zygote: Option<Zygote>,
+}
+
+impl Backend {
+    pub fn start(executable: &Path) -> io::Result<Backend> {
+        Ok(Backend { zygote: Some(Zygote::start(executable)?) })
+    }
+
+    pub fn pid(&self) -> Option<i32> {
+        self.zygote.as_ref().map(|zygote| zygote.child.id() as i32)
+    }
+
+    /// Starts the tree of `request`, with `output` as its output. `WouldBlock` when the zygote has fallen behind,
+    /// `BrokenPipe` or `ConnectionReset` when it is dead; in each case nothing was started.
+    pub fn spawn(&self, request: &Request, output: BorrowedFd<'_>) -> io::Result<Tree> {
+        match &self.zygote {
+            Some(zygote) => zygote.spawn(request, output),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    /// A new zygote for a dead one.
+    pub fn restart(&mut self, executable: &Path) -> io::Result<()> {
+        self.stop();
+        self.zygote = Some(Zygote::start(executable)?);
+        Ok(())
+    }
+
+    /// Ends the zygote; returns when it is reaped.
+    pub fn stop(&mut self) {
+        if let Some(zygote) = self.zygote.take() {
+            zygote.stop();
+        }
+    }
+}
+
+struct Zygote {
+    child: Child,
+    socket: OwnedFd,
+}
+
+impl Zygote {
+    fn start(executable: &Path) -> io::Result<Zygote> {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let child = std::process::Command::new(executable)
+            .arg0("spettro")
+            .arg("__zygote")
+            // What it does not know cannot be read from its `/proc/<pid>/environ`.
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Zygote { child, socket: ours })
+    }
+
+    fn spawn(&self, request: &Request, output: BorrowedFd<'_>) -> io::Result<Tree> {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let descriptors = [theirs.as_fd(), output];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        rustix::net::sendmsg(&self.socket, &[IoSlice::new(&[0])], &mut ancillary, flags)?;
+        drop(theirs);
+        rustix::io::ioctl_fionbio(&ours, true)?;
+        let mut tree = Tree {
+            control: sys::watch(ours, Interest::READABLE | Interest::WRITABLE)?,
+            incoming: Vec::new(),
+            outgoing: wire::encode_request(request),
+            ended: false,
+        };
+        tree.push_out();
+        Ok(tree)
+    }
+
+    /// It is given a moment, as it only has to notice that its socket has closed.
+    fn stop(mut self) {
+        drop(self.socket);
+        let patience = Instant::now() + Duration::from_millis(100);
+        while let Ok(None) = self.child.try_wait() {
+            if Instant::now() >= patience {
+                // Stopped or worse: no use in waiting. Both calls can fail only because it is gone.
+                let _gone = self.child.kill();
+                let _reaped = self.child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+/// The runner's handle on one supervised tree. Dropping it kills the tree at once.
+pub struct Tree {
+    control: AsyncFd<OwnedFd>,
+    incoming: Vec<u8>,
+    outgoing: Vec<u8>,
+    /// The supervisor's stream has ended; what it said may not have been taken yet.
+    ended: bool,
+}
+
+impl Tree {
+    /// The next report; `None` when the supervisor is gone. May be dropped and called again at any point.
+    pub async fn next(&mut self) -> Option<Report> {
+        loop {
+            match wire::take_message(&mut self.incoming) {
+                Ok(Some(message)) => return wire::decode_report(&message),
+                Ok(None) => {}
+                Err(wire::BadMessage) => return None,
+            }
+            if self.ended {
+                return None;
+            }
+            let interest =
+                if self.outgoing.is_empty() { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
+            let ready = {
+                let mut guard = self.control.ready(interest).await.ok()?;
+                let ready = guard.ready();
+                // Each side is tried below until it would block, so both may be cleared beforehand.
+                guard.clear_ready();
+                ready
+            };
+            if ready.is_writable() {
+                self.push_out();
+            }
+            self.pull_in();
+        }
+    }
+
+    /// TERM to the whole tree, KILL after `grace`.
+    pub fn terminate(&mut self, grace: Duration) {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.outgoing.extend(wire::encode_terminate(wire::Terminate { grace_ms }));
+        self.push_out();
+    }
+
+    /// KILL to the whole tree.
+    pub fn kill(&mut self) {
+        self.outgoing.clear();
+        // Fails only when the supervisor is gone, and then `next` says so.
+        let _gone = rustix::net::shutdown(self.control.get_ref(), Shutdown::Write);
+    }
+
+    fn push_out(&mut self) {
+        let mut sent = 0;
+        while sent < self.outgoing.len() {
+            let rest = &self.outgoing[sent..];
+            match rustix::net::send(self.control.get_ref(), rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(length) => sent += length,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                // Nobody reads any more; reading will tell.
+                Err(_) => sent = self.outgoing.len(),
+            }
+        }
+        self.outgoing.drain(..sent);
+    }
+
+    fn pull_in(&mut self) {
+        let mut buffer = [0; 4096];
+        while !self.ended {
+            match rustix::net::recv(self.control.get_ref(), buffer.as_mut_slice(), RecvFlags::DONTWAIT) {
+                Ok((0, _)) => self.ended = true,
+                Ok((length, _)) => self.incoming.extend_from_slice(&buffer[..length]),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => self.ended = true,
+            }
+        }
+    }
+}

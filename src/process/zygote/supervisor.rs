@@ -1,0 +1,376 @@
+//! One command's supervisor: starts the leader, and knows for certain when the whole tree is gone.
+//!
+//! It is a child subreaper, so every descendant whose parent dies becomes its own child, whatever the descendant
+//! did to get away (`setsid`, double fork, `nohup`, an empty environment). When the kernel answers a wait with
+//! `ECHILD`, the tree is empty: no list of pids could prove that.
+
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::{Pid, Signal, WaitOptions};
+
+use super::super::proc::{self, Stat};
+use super::super::reaper::{kill_pass, signal_verified};
+use super::super::sys::{self, Leader, Stage};
+use super::super::tree::{Gone, NotStarted, Reason, Report, Request, Status};
+use super::wire;
+use crate::world::Leftover;
+
+/// How long killed processes may take to disappear before they are reported as survivors.
+const KILL_BUDGET: Duration = Duration::from_secs(5);
+const COUNT_EVERY: Duration = Duration::from_millis(200);
+const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
+
+enum Phase {
+    Running,
+    /// A foreground leader has ended; what it left may still end by itself.
+    Settling {
+        until: Instant,
+    },
+    Terminating {
+        until: Instant,
+    },
+    Killing {
+        since: Instant,
+    },
+}
+
+enum Children {
+    Some,
+    None,
+}
+
+struct Supervisor {
+    control: OwnedFd,
+    signals: OwnedFd,
+    incoming: Vec<u8>,
+    /// False when the runner's stream has ended.
+    heard: bool,
+    request: Request,
+    me: i32,
+    zygote: Option<Pid>,
+    leader: Pid,
+    status: Option<Status>,
+    reason: Reason,
+    phase: Phase,
+    deadline: Option<Instant>,
+    leftovers: Vec<Leftover>,
+    next_count: Instant,
+    /// The number of living descendants last reported after a job's leader had ended.
+    reported: Option<usize>,
+}
+
+/// The life of a supervisor, just forked. Never returns into the zygote.
+pub fn supervise(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> ! {
+    // Errors end this process. The runner then sees its control socket close and takes care of what is left.
+    let _reported_by_the_closing_socket = run(control, output, null, zygote);
+    sys::exit_now(0)
+}
+
+fn run(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> std::io::Result<()> {
+    // The zygote's death arrives as a signal, which is read from `signals` like the children's.
+    rustix::process::set_parent_process_death_signal(Some(Signal::USR1))?;
+    rustix::process::setsid()?;
+    let me = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(me))?;
+    sys::set_default(libc::SIGCHLD)?;
+    let signals = sys::signal_fd(&[libc::SIGCHLD, libc::SIGUSR1])?;
+    let mut incoming = Vec::new();
+    let Some(request) = receive_request(&control, &mut incoming)? else { return Ok(()) };
+    let deadline = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let started = start_leader(&request, &output, &null);
+    // From here on only the tree holds the output pipe.
+    drop(output);
+    let leader = match started {
+        Ok(leader) => leader,
+        Err(why) => {
+            send(&control, &Report::NotStarted(why));
+            return Ok(());
+        }
+    };
+    let me = me.as_raw_nonzero().get();
+    send(&control, &Report::Started { supervisor: me, leader: leader.as_raw_nonzero().get() });
+    let mut supervisor = Supervisor {
+        control,
+        signals,
+        incoming,
+        heard: true,
+        request,
+        me,
+        zygote: Some(zygote),
+        leader,
+        status: None,
+        reason: Reason::Ended,
+        phase: Phase::Running,
+        deadline,
+        leftovers: Vec::new(),
+        next_count: Instant::now() + COUNT_EVERY,
+        reported: None,
+    };
+    let survivors = supervisor.watch();
+    let Supervisor { control, status, reason, leftovers, .. } = supervisor;
+    send(&control, &Report::Gone(Gone { status, reason, leftovers, survivors }));
+    Ok(())
+}
+
+/// `None` when the runner is gone before the request is complete.
+fn receive_request(control: &OwnedFd, incoming: &mut Vec<u8>) -> std::io::Result<Option<Request>> {
+    let mut buffer = vec![0; 32 << 10];
+    loop {
+        match wire::take_message(incoming) {
+            Ok(Some(message)) => return Ok(wire::decode_request(&message)),
+            Ok(None) => {}
+            Err(wire::BadMessage) => return Ok(None),
+        }
+        match rustix::net::recv(control, buffer.as_mut_slice(), RecvFlags::empty()) {
+            Ok((0, _)) => return Ok(None),
+            Ok((length, _)) => incoming.extend_from_slice(&buffer[..length]),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn start_leader(request: &Request, output: &OwnedFd, null: &OwnedFd) -> Result<Pid, NotStarted> {
+    let program = request.argv.first().ok_or(NotStarted::Missing)?;
+    let path = request.env.iter().find_map(|var| var.as_bytes().strip_prefix(b"PATH="));
+    let programs = candidates(program, path.unwrap_or(DEFAULT_PATH));
+    let leader = Leader {
+        programs: &programs,
+        argv: &request.argv,
+        env: &request.env,
+        cwd: &request.cwd,
+        stdin: null.as_fd(),
+        output: output.as_fd(),
+        oom_score_adj: &raised_oom_score(),
+    };
+    sys::spawn_leader(&leader).map_err(|(stage, error)| match (stage, error.raw_os_error().unwrap_or(0)) {
+        (Stage::Cwd, _) => NotStarted::Cwd,
+        (Stage::Exec, libc::ENOENT | libc::ENOTDIR) => NotStarted::Missing,
+        (Stage::Exec, libc::EACCES | libc::ENOEXEC) => NotStarted::Denied,
+        (_, errno) => NotStarted::Other(errno),
+    })
+}
+
+/// Where `program` may be, in the order to try.
+fn candidates(program: &CString, path: &[u8]) -> Vec<CString> {
+    let name = program.as_bytes();
+    if name.is_empty() {
+        return Vec::new();
+    }
+    if name.contains(&b'/') {
+        return vec![program.clone()];
+    }
+    path.split(|&byte| byte == b':')
+        .filter_map(|dir| {
+            // An empty element is the working directory.
+            let dir = if dir.is_empty() { Path::new(".") } else { Path::new(OsStr::from_bytes(dir)) };
+            CString::new(dir.join(OsStr::from_bytes(name)).into_os_string().into_encoded_bytes()).ok()
+        })
+        .collect()
+}
+
+/// Half way from ours to the most, so that memory pressure ends commands before spettro.
+fn raised_oom_score() -> CString {
+    let ours = std::fs::read_to_string("/proc/self/oom_score_adj").ok();
+    let ours: i32 = ours.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    CString::new((ours + (1000 - ours) / 2).to_string()).unwrap_or_default()
+}
+
+/// Reports are small and few. One that cannot be delivered has no reader any more.
+fn send(control: &OwnedFd, report: &Report) {
+    let message = wire::encode_report(report);
+    let mut rest = message.as_slice();
+    while !rest.is_empty() {
+        match rustix::net::send(control, rest, SendFlags::NOSIGNAL) {
+            Ok(sent) => rest = &rest[sent..],
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+impl Supervisor {
+    /// Returns when the tree is empty, or with what refuses to die.
+    fn watch(&mut self) -> Vec<Leftover> {
+        loop {
+            if let Children::None = self.reap() {
+                return Vec::new();
+            }
+            self.check_zygote();
+            if let Some(survivors) = self.advance() {
+                return survivors;
+            }
+            self.wait();
+        }
+    }
+
+    /// Takes the status of every child that has ended.
+    fn reap(&mut self) -> Children {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == self.leader => {
+                    let exited = status.exit_status().map(Status::Exited);
+                    self.status = exited.or(status.terminating_signal().map(Status::Signaled));
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return Children::Some,
+                Err(Errno::INTR) => {}
+                Err(_) => return Children::None,
+            }
+        }
+    }
+
+    fn check_zygote(&mut self) {
+        if self.zygote.is_some() && rustix::process::getppid() != self.zygote {
+            self.zygote = None;
+            self.kill(Reason::Lost);
+        }
+    }
+
+    /// Does what is due. `Some` ends the watch.
+    fn advance(&mut self) -> Option<Vec<Leftover>> {
+        let now = Instant::now();
+        match self.phase {
+            Phase::Running => {
+                if self.status.is_some() && !self.request.job {
+                    self.phase = Phase::Settling { until: now + self.request.settle };
+                } else if self.deadline.is_some_and(|deadline| deadline <= now) {
+                    self.terminate(Reason::TimedOut, self.request.grace);
+                } else if let (Some(status), None) = (self.status, self.reported) {
+                    let alive = self.living().len();
+                    self.reported = Some(alive);
+                    send(&self.control, &Report::LeaderEnded { status, alive });
+                }
+            }
+            Phase::Settling { until } if until <= now => self.terminate(Reason::Ended, self.request.grace),
+            Phase::Terminating { until } if until <= now => self.phase = Phase::Killing { since: now },
+            Phase::Settling { .. } | Phase::Terminating { .. } | Phase::Killing { .. } => {}
+        }
+        if let Phase::Killing { since } = self.phase {
+            kill_pass(self.me, |_| false);
+            if now.duration_since(since) > KILL_BUDGET {
+                return Some(self.living().iter().map(leftover).collect());
+            }
+        } else if self.next_count <= now {
+            self.count(now);
+        }
+        None
+    }
+
+    fn living(&self) -> Vec<Stat> {
+        let all = proc::all();
+        proc::descendants(&all, self.me).into_iter().filter(|stat| stat.alive()).cloned().collect()
+    }
+
+    fn count(&mut self, now: Instant) {
+        let alive = self.living().len();
+        // A machine with very many processes is not looked at all the time.
+        self.next_count = now + COUNT_EVERY.max(20 * now.elapsed());
+        if alive > self.request.max_descendants {
+            self.kill(Reason::TooMany);
+        } else if self.reported.is_some_and(|reported| reported != alive) {
+            self.reported = Some(alive);
+            send(&self.control, &Report::Alive(alive));
+        }
+    }
+
+    /// TERM and CONT to every descendant once: a handler that cleans up may start processes of its own, and those
+    /// are left in peace until the grace is over.
+    fn terminate(&mut self, reason: Reason, grace: Duration) {
+        if let Phase::Killing { .. } = self.phase {
+            return;
+        }
+        let until = Instant::now() + grace;
+        if let Phase::Terminating { until: before } = self.phase {
+            self.phase = Phase::Terminating { until: before.min(until) };
+            return;
+        }
+        if self.status.is_none() || self.request.job {
+            self.reason = reason;
+        }
+        let living = self.living();
+        if let Phase::Settling { .. } = self.phase {
+            self.leftovers = living.iter().map(leftover).collect();
+        }
+        self.phase = Phase::Terminating { until };
+        for signal in [Signal::TERM, Signal::CONT] {
+            for stat in &living {
+                signal_verified(stat, signal);
+            }
+        }
+    }
+
+    fn kill(&mut self, reason: Reason) {
+        if let Phase::Killing { .. } = self.phase {
+            return;
+        }
+        if let (Phase::Running, Reason::Ended) = (&self.phase, self.reason) {
+            self.reason = reason;
+        }
+        self.phase = Phase::Killing { since: Instant::now() };
+        kill_pass(self.me, |_| false);
+    }
+
+    /// Sleeps until something happens or is due.
+    fn wait(&mut self) {
+        let now = Instant::now();
+        let due = match self.phase {
+            Phase::Running => self.deadline.map_or(self.next_count, |deadline| deadline.min(self.next_count)),
+            Phase::Settling { until } | Phase::Terminating { until } => until.min(self.next_count),
+            // Quick passes first: whoever forks must be outrun. Later only for what the kernel holds back.
+            Phase::Killing { since } if now.duration_since(since) < Duration::from_millis(500) => {
+                now + Duration::from_millis(1)
+            }
+            Phase::Killing { .. } => now + Duration::from_millis(20),
+        };
+        let timeout = Timespec::try_from(due.saturating_duration_since(now)).ok();
+        let (heard, told) = {
+            let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            if self.heard {
+                fds.push(PollFd::new(&self.control, PollFlags::IN));
+            }
+            // An interrupted poll is one that found nothing.
+            let _found = rustix::event::poll(&mut fds, timeout.as_ref());
+            (!fds[0].revents().is_empty(), fds.get(1).is_some_and(|fd| !fd.revents().is_empty()))
+        };
+        if heard {
+            let mut sink = [0; 1024];
+            while rustix::io::read(&self.signals, &mut sink).is_ok() {}
+        }
+        if told {
+            self.hear();
+        }
+    }
+
+    fn hear(&mut self) {
+        let mut buffer = [0; 256];
+        match rustix::net::recv(&self.control, buffer.as_mut_slice(), RecvFlags::DONTWAIT) {
+            Ok((0, _)) => {
+                self.heard = false;
+                self.kill(Reason::Ordered);
+            }
+            Ok((length, _)) => self.incoming.extend_from_slice(&buffer[..length]),
+            Err(Errno::INTR | Errno::AGAIN) => return,
+            Err(_) => {
+                self.heard = false;
+                self.kill(Reason::Ordered);
+            }
+        }
+        while let Ok(Some(message)) = wire::take_message(&mut self.incoming) {
+            if let Some(order) = wire::decode_terminate(&message) {
+                self.terminate(Reason::Ordered, Duration::from_millis(order.grace_ms));
+            }
+        }
+    }
+}
+
+fn leftover(stat: &Stat) -> Leftover {
+    Leftover { pid: stat.pid, name: stat.name.clone() }
+}

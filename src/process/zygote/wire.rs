@@ -1,0 +1,219 @@
+//! What runner and supervisor say to each other over a command's control socket.
+//!
+//! The runner sends one request, then orders; the supervisor sends reports. Every message is a length (`u32`,
+//! little endian) and so many bytes. The end of the runner's stream means: kill everything now.
+
+use std::ffi::CString;
+use std::time::Duration;
+
+use super::super::tree::{Gone, NotStarted, Reason, Report, Request, Status};
+use crate::world::Leftover;
+
+/// TERM, then KILL after so many milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terminate {
+    pub grace_ms: u64,
+}
+
+/// Longer messages are not ours. The kernel takes at most 2 MiB of arguments and environment by default.
+const LONGEST_BYTES: usize = 64 << 20;
+
+/// Takes the first whole message off `buffer`. `Err` when it cannot be one.
+pub fn take_message(buffer: &mut Vec<u8>) -> Result<Option<Vec<u8>>, BadMessage> {
+    let Some((length, rest)) = buffer.split_first_chunk::<4>() else { return Ok(None) };
+    let length = u32::from_le_bytes(*length) as usize;
+    if length > LONGEST_BYTES {
+        return Err(BadMessage);
+    }
+    if rest.len() < length {
+        return Ok(None);
+    }
+    let message = rest[..length].to_vec();
+    buffer.drain(..4 + length);
+    Ok(Some(message))
+}
+
+#[derive(Debug)]
+pub struct BadMessage;
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn new(kind: u8) -> Writer {
+        Writer(vec![0, 0, 0, 0, kind])
+    }
+
+    fn int(mut self, value: u64) -> Writer {
+        self.0.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+
+    fn bytes(mut self, bytes: &[u8]) -> Writer {
+        self.0.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn list(mut self, list: &[CString]) -> Writer {
+        self = self.int(list.len() as u64);
+        for item in list {
+            self = self.bytes(item.as_bytes());
+        }
+        self
+    }
+
+    fn processes(mut self, list: &[Leftover]) -> Writer {
+        self = self.int(list.len() as u64);
+        for process in list {
+            self = self.int(process.pid as u64).bytes(process.name.as_bytes());
+        }
+        self
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let length = (self.0.len() - 4) as u32;
+        self.0[..4].copy_from_slice(&length.to_le_bytes());
+        self.0
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn int(&mut self) -> Option<u64> {
+        let (int, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*int))
+    }
+
+    fn bytes(&mut self) -> Option<Vec<u8>> {
+        let length = usize::try_from(self.int()?).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes.to_vec())
+    }
+
+    fn string(&mut self) -> Option<CString> {
+        CString::new(self.bytes()?).ok()
+    }
+
+    fn list(&mut self) -> Option<Vec<CString>> {
+        (0..self.int()?).map(|_| self.string()).collect()
+    }
+
+    fn processes(&mut self) -> Option<Vec<Leftover>> {
+        let count = self.int()?;
+        let mut one = || {
+            let pid = self.int()? as i32;
+            Some(Leftover { pid, name: String::from_utf8_lossy(&self.bytes()?).into_owned() })
+        };
+        (0..count).map(|_| one()).collect()
+    }
+}
+
+pub fn encode_request(request: &Request) -> Vec<u8> {
+    Writer::new(0)
+        .list(&request.argv)
+        .list(&request.env)
+        .bytes(request.cwd.as_bytes())
+        .int(request.timeout.map_or(u64::MAX, millis))
+        .int(millis(request.grace))
+        .int(millis(request.settle))
+        .int(request.max_descendants as u64)
+        .int(u64::from(request.job))
+        .finish()
+}
+
+pub fn decode_request(message: &[u8]) -> Option<Request> {
+    let mut reader = Reader(message.strip_prefix(&[0])?);
+    Some(Request {
+        argv: reader.list()?,
+        env: reader.list()?,
+        cwd: reader.string()?,
+        timeout: Some(reader.int()?).filter(|&ms| ms != u64::MAX).map(Duration::from_millis),
+        grace: Duration::from_millis(reader.int()?),
+        settle: Duration::from_millis(reader.int()?),
+        max_descendants: reader.int()? as usize,
+        job: reader.int()? != 0,
+    })
+}
+
+pub fn encode_terminate(order: Terminate) -> Vec<u8> {
+    Writer::new(1).int(order.grace_ms).finish()
+}
+
+pub fn decode_terminate(message: &[u8]) -> Option<Terminate> {
+    Some(Terminate { grace_ms: Reader(message.strip_prefix(&[1])?).int()? })
+}
+
+pub fn encode_report(report: &Report) -> Vec<u8> {
+    match report {
+        Report::Started { supervisor, leader } => Writer::new(2).int(*supervisor as u64).int(*leader as u64),
+        Report::NotStarted(why) => {
+            let (stage, errno) = match why {
+                NotStarted::Cwd => (0, 0),
+                NotStarted::Missing => (1, 0),
+                NotStarted::Denied => (2, 0),
+                NotStarted::Other(errno) => (3, *errno),
+            };
+            Writer::new(3).int(stage).int(errno as u64)
+        }
+        Report::LeaderEnded { status, alive } => status_to(Writer::new(4), Some(*status)).int(*alive as u64),
+        Report::Alive(alive) => Writer::new(5).int(*alive as u64),
+        Report::Gone(gone) => status_to(Writer::new(6), gone.status)
+            .int(gone.reason as u64)
+            .processes(&gone.leftovers)
+            .processes(&gone.survivors),
+    }
+    .finish()
+}
+
+pub fn decode_report(message: &[u8]) -> Option<Report> {
+    let (kind, rest) = message.split_first()?;
+    let mut reader = Reader(rest);
+    Some(match kind {
+        2 => Report::Started { supervisor: reader.int()? as i32, leader: reader.int()? as i32 },
+        3 => Report::NotStarted(match (reader.int()?, reader.int()? as i32) {
+            (0, _) => NotStarted::Cwd,
+            (1, _) => NotStarted::Missing,
+            (2, _) => NotStarted::Denied,
+            (_, errno) => NotStarted::Other(errno),
+        }),
+        4 => Report::LeaderEnded { status: status_from(&mut reader)??, alive: reader.int()? as usize },
+        5 => Report::Alive(reader.int()? as usize),
+        6 => Report::Gone(Gone {
+            status: status_from(&mut reader)?,
+            reason: match reader.int()? {
+                0 => Reason::Ended,
+                1 => Reason::TimedOut,
+                2 => Reason::Ordered,
+                3 => Reason::TooMany,
+                _ => Reason::Lost,
+            },
+            leftovers: reader.processes()?,
+            survivors: reader.processes()?,
+        }),
+        _ => return None,
+    })
+}
+
+fn status_to(writer: Writer, status: Option<Status>) -> Writer {
+    match status {
+        None => writer.int(0).int(0),
+        Some(Status::Exited(code)) => writer.int(1).int(code as u64),
+        Some(Status::Signaled(signal)) => writer.int(2).int(signal as u64),
+    }
+}
+
+fn status_from(reader: &mut Reader<'_>) -> Option<Option<Status>> {
+    let (kind, value) = (reader.int()?, reader.int()? as i32);
+    Some(match kind {
+        1 => Some(Status::Exited(value)),
+        2 => Some(Status::Signaled(value)),
+        _ => None,
+    })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).map_or(u64::MAX - 1, |ms| ms.min(u64::MAX - 1))
+}

@@ -1,0 +1,307 @@
+//! Secret values and their replacement by `«secret:NAME»`.
+//!
+//! A secret is recognised raw, in base64 (each of the three alignments, both alphabets, also wrapped at 64 or 76
+//! columns), percent-encoded and JSON-escaped. Replacement happens once, at capture, before anything measures,
+//! stores or sends the text.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+/// Shorter values are no secrets: replacing them would tear ordinary text apart.
+const SHORTEST_BYTES: usize = 8;
+
+/// The columns at which common tools wrap base64: coreutils and MIME, PEM and OpenSSL.
+const WRAPS: [usize; 2] = [76, 64];
+
+const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// All secrets of a run. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    table: Option<Arc<Table>>,
+}
+
+struct Table {
+    /// Raw value → name of the secret.
+    values: BTreeMap<Vec<u8>, String>,
+    /// Every form of every value, sorted by bytes, without duplicates.
+    forms: Vec<Vec<u8>>,
+    /// For each form what stands in its place.
+    placeholders: Vec<Vec<u8>>,
+    /// Whether some form starts with that byte.
+    starts: [bool; 256],
+    longest_bytes: usize,
+    matcher: AhoCorasick,
+}
+
+impl Secrets {
+    /// From (name, value) pairs. Values below 8 bytes are ignored; of two names with one value the first stays.
+    pub fn new<I>(pairs: I) -> Secrets
+    where
+        I: IntoIterator<Item = (String, String)>,
+    {
+        let mut values: BTreeMap<Vec<u8>, String> = BTreeMap::new();
+        for (name, value) in pairs {
+            for value in [value.as_str(), value.trim()] {
+                if value.len() >= SHORTEST_BYTES {
+                    values.entry(value.as_bytes().to_vec()).or_insert_with(|| name.clone());
+                }
+            }
+        }
+        // Raw values first: where one secret's encoded form is another one's value, the value names it.
+        let mut forms: BTreeMap<Vec<u8>, &str> = values.iter().map(|(value, name)| (value.clone(), &**name)).collect();
+        for (value, name) in &values {
+            for form in encoded_forms(value) {
+                forms.entry(form).or_insert(name);
+            }
+        }
+        if forms.is_empty() {
+            return Secrets::default();
+        }
+        let placeholders = forms.values().map(|name| format!("«secret:{name}»").into_bytes()).collect();
+        let forms: Vec<Vec<u8>> = forms.into_keys().collect();
+        let mut starts = [false; 256];
+        for form in &forms {
+            starts[usize::from(form[0])] = true;
+        }
+        let longest_bytes = forms.iter().map(Vec::len).max().unwrap_or(0);
+        let Ok(matcher) = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms) else {
+            // Fails only when the forms together exceed 2^31 states, and environments are far below that.
+            unreachable!("the forms of all secrets together are below 2 GiB");
+        };
+        let table = Table { values, forms, placeholders, starts, longest_bytes, matcher };
+        Secrets { table: Some(Arc::new(table)) }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_none()
+    }
+
+    /// True when `value` is a secret as a whole.
+    pub fn is_secret(&self, value: &str) -> bool {
+        self.table.as_ref().is_some_and(|table| {
+            table.values.contains_key(value.as_bytes()) || table.values.contains_key(value.trim().as_bytes())
+        })
+    }
+
+    /// True when any form of any secret occurs in `bytes`.
+    pub fn contains(&self, bytes: &[u8]) -> bool {
+        self.table.as_ref().is_some_and(|table| table.matcher.is_match(bytes))
+    }
+
+    /// True when the placeholder of one of these secrets occurs in `text`.
+    pub fn contains_placeholder(&self, text: &str) -> bool {
+        self.table.as_ref().is_some_and(|table| {
+            text.contains("«secret:") && table.values.values().any(|name| text.contains(&format!("«secret:{name}»")))
+        })
+    }
+
+    /// `bytes` with each secret replaced.
+    pub fn redact<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        match &self.table {
+            Some(table) if table.matcher.is_match(bytes) => {
+                let mut out = Vec::with_capacity(bytes.len());
+                table.replace(bytes, bytes.len(), &mut out);
+                Cow::Owned(out)
+            }
+            _ => Cow::Borrowed(bytes),
+        }
+    }
+
+    /// Like [`Secrets::redact`], for text.
+    pub fn redact_str<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.redact(text.as_bytes()) {
+            Cow::Borrowed(_) => Cow::Borrowed(text),
+            Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+        }
+    }
+
+    /// For bytes that arrive in chunks.
+    pub fn redactor(&self) -> Redactor {
+        Redactor { table: self.table.clone(), held: Vec::new() }
+    }
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&String> = self.table.iter().flat_map(|table| table.values.values()).collect();
+        f.debug_tuple("Secrets").field(&names).finish()
+    }
+}
+
+impl Table {
+    /// Appends `bytes` to `out` with each form that starts before `until` replaced; returns where it stopped,
+    /// which is `until` or the end of the last form.
+    fn replace(&self, bytes: &[u8], until: usize, out: &mut Vec<u8>) -> usize {
+        let mut done = 0;
+        for found in self.matcher.find_iter(bytes).take_while(|found| found.start() < until) {
+            out.extend_from_slice(&bytes[done..found.start()]);
+            out.extend_from_slice(&self.placeholders[found.pattern().as_usize()]);
+            done = found.end();
+        }
+        if done < until {
+            out.extend_from_slice(&bytes[done..until]);
+            done = until;
+        }
+        done
+    }
+
+    /// The first index from `from` on at which the rest of `bytes` could be the beginning of a form.
+    fn open_end(&self, bytes: &[u8], from: usize) -> usize {
+        let first = from.max(bytes.len().saturating_sub(self.longest_bytes - 1));
+        (first..bytes.len()).find(|&index| self.begins_form(&bytes[index..])).unwrap_or(bytes.len())
+    }
+
+    /// True when some form is longer than `rest` and starts with it.
+    fn begins_form(&self, rest: &[u8]) -> bool {
+        self.starts[usize::from(rest[0])] && {
+            // Forms are sorted, so those that start with `rest` follow it directly.
+            let next = self.forms.partition_point(|form| form.as_slice() <= rest);
+            self.forms.get(next).is_some_and(|form| form.starts_with(rest))
+        }
+    }
+}
+
+/// Replaces secrets in a stream, also those that lie across chunk borders. It holds back only what could still
+/// become a secret, so ordinary text passes at once.
+pub struct Redactor {
+    table: Option<Arc<Table>>,
+    held: Vec<u8>,
+}
+
+impl Redactor {
+    /// Takes the next chunk; returns what is safe by now.
+    pub fn push<'a>(&mut self, chunk: &'a [u8]) -> Cow<'a, [u8]> {
+        let Some(table) = &self.table else { return Cow::Borrowed(chunk) };
+        if self.held.is_empty() && table.open_end(chunk, 0) == chunk.len() && !table.matcher.is_match(chunk) {
+            return Cow::Borrowed(chunk);
+        }
+        self.held.extend_from_slice(chunk);
+        let mut out = Vec::with_capacity(self.held.len());
+        // Before `open` nothing can grow by what comes next, so each form that starts there is final.
+        let open = table.open_end(&self.held, 0);
+        let done = table.replace(&self.held, open, &mut out);
+        // The last form may have swallowed the open part, or a piece of it.
+        let open = table.open_end(&self.held, done);
+        let done = done + table.replace(&self.held[done..], open - done, &mut out);
+        self.held.drain(..done);
+        Cow::Owned(out)
+    }
+
+    /// The end of the stream: returns what was held back.
+    pub fn flush(&mut self) -> Vec<u8> {
+        let held = std::mem::take(&mut self.held);
+        let Some(table) = &self.table else { return held };
+        let mut out = Vec::with_capacity(held.len());
+        table.replace(&held, held.len(), &mut out);
+        out
+    }
+}
+
+fn encoded_forms(value: &[u8]) -> BTreeSet<Vec<u8>> {
+    let mut forms = BTreeSet::new();
+    for offset in 0..3 {
+        let core = base64_core(value, offset, STANDARD);
+        for width in WRAPS {
+            forms.extend(wrapped(&core, width));
+        }
+        forms.insert(core);
+        forms.insert(base64_core(value, offset, URL_SAFE));
+    }
+    // What `encodeURIComponent`, Python's `quote` and the strict rule leave alone; form encoding's plus for a space.
+    for kept in [&b"-_.~"[..], b"-_.~!'()*", b"-_.~/"] {
+        for upper in [true, false] {
+            forms.insert(percent_encoded(value, kept, upper, false));
+            forms.insert(percent_encoded(value, kept, upper, true));
+        }
+    }
+    if let Ok(text) = std::str::from_utf8(value) {
+        for slash in [false, true] {
+            for html in [false, true] {
+                forms.insert(json_escaped(text, slash, html, None));
+                forms.insert(json_escaped(text, slash, html, Some(false)));
+                forms.insert(json_escaped(text, slash, html, Some(true)));
+            }
+        }
+    }
+    forms
+}
+
+/// The base64 characters that depend on `value` alone when `offset` bytes of something else precede it.
+fn base64_core(value: &[u8], offset: usize, alphabet: &[u8; 64]) -> Vec<u8> {
+    let mut bytes = vec![0; offset];
+    bytes.extend_from_slice(value);
+    let first = (offset * 8).div_ceil(6);
+    let last = bytes.len() * 8 / 6;
+    let sextet = |index: usize| {
+        let bit = index * 6;
+        let high = u16::from(bytes[bit / 8]) << 8;
+        let low = bytes.get(bit / 8 + 1).copied().map_or(0, u16::from);
+        usize::from(((high | low) >> (10 - bit % 8)) & 0x3f)
+    };
+    (first..last).map(|index| alphabet[sextet(index)]).collect()
+}
+
+/// `core` as it looks when a line break falls into it, for each column at which it may start.
+fn wrapped(core: &[u8], width: usize) -> Vec<Vec<u8>> {
+    let break_at = |first: usize| {
+        let mut out = core[..first].to_vec();
+        for line in core[first..].chunks(width) {
+            out.push(b'\n');
+            out.extend_from_slice(line);
+        }
+        out
+    };
+    (1..core.len().min(width + 1)).map(break_at).collect()
+}
+
+fn percent_encoded(value: &[u8], kept: &[u8], upper: bool, plus: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len());
+    for &byte in value {
+        if byte.is_ascii_alphanumeric() || kept.contains(&byte) {
+            out.push(byte);
+        } else if plus && byte == b' ' {
+            out.push(b'+');
+        } else {
+            let code = if upper { format!("%{byte:02X}") } else { format!("%{byte:02x}") };
+            out.extend_from_slice(code.as_bytes());
+        }
+    }
+    out
+}
+
+/// `text` inside a JSON string. `slash` and `html` escape what some writers escape too; `ascii` writes everything
+/// else as `\u`, with digits in upper case or not.
+fn json_escaped(text: &str, slash: bool, html: bool, ascii: Option<bool>) -> Vec<u8> {
+    let mut out = String::with_capacity(text.len());
+    let mut units = [0; 2];
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '/' if slash => out.push_str("\\/"),
+            '\0'..='\u{1f}' => out.push_str(&unicode_escape(character as u16, ascii == Some(true))),
+            '<' | '>' | '&' if html => out.push_str(&unicode_escape(character as u16, ascii == Some(true))),
+            _ if ascii.is_some() && !character.is_ascii() => {
+                for unit in character.encode_utf16(&mut units) {
+                    out.push_str(&unicode_escape(*unit, ascii == Some(true)));
+                }
+            }
+            _ => out.push(character),
+        }
+    }
+    out.into_bytes()
+}
+
+fn unicode_escape(unit: u16, upper: bool) -> String {
+    if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") }
+}
