@@ -10,12 +10,12 @@ use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::failure::Failure;
 use super::lanes::NoExec;
 use super::models::models;
-use crate::event::{Event, Outcome, Record, RunResult};
+use crate::event::{Outcome, Record, RunResult};
 use crate::goal::{Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs};
 use crate::model::{Endpoint, KeySource};
 use crate::process::{self, Dispositions, ProcessOptions, Signals};
 use crate::report::{ColourChoice, Console, Format, Look, summary_markdown};
-use crate::session::{self, Fact, Frozen, Line, Listener, Session, Store, WorkspaceLock};
+use crate::session::{self, Frozen, Line, Listener, Session, Store, WorkspaceLock};
 use crate::world::{Env, Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, World, home_dir};
 
 /// How much of the machine a run sees, said in every output until the sandbox is there.

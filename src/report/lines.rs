@@ -345,7 +345,7 @@ impl State {
 /// `bash "cargo test"`.
 fn tool_words(tool: &str, summary: &str) -> String {
     let (tool, summary) = (clean_line(tool), clean_line(summary));
-    if summary.is_empty() { tool } else { format!("{tool} \"{summary}\"") }
+    if summary.is_empty() { tool } else { format!("{tool} {summary}") }
 }
 
 fn started(line: Line, session: &str, state: &State, endpoints: &[String], sandbox: &str, resumed: bool) -> Line {
