@@ -71,7 +71,7 @@ pub(super) fn output(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
     // A character may still be in the making, unless nothing more will come.
     let keep = if end < job.printed_bytes || alive(&job) { whole_chars(&bytes) } else { bytes.len() };
     let next = start + keep as u64;
-    let more = if next < job.printed_bytes {
+    let more = if end < job.printed_bytes {
         "more available"
     } else if alive(&job) {
         "end so far"
@@ -162,8 +162,7 @@ pub(super) async fn wait(at: Place<'_>, args: &Args, matched: &mut Matched) -> R
                 }
             }
         }
-        let over: Vec<String> =
-            jobs.iter().filter(|job| targets.contains(&job.id) && !alive(job)).map(ended).collect();
+        let over: Vec<String> = jobs.iter().filter(|job| targets.contains(&job.id) && !alive(job)).map(ended).collect();
         if !over.is_empty() {
             let without = if pattern.is_some() { "\n[no further line matched the pattern]" } else { "" };
             return Ok(Done::ok(format!("{}{without}", over.join("\n"))));

@@ -13,8 +13,7 @@ use super::names::Form;
 use crate::event::{Task, TaskGraph, TaskStatus};
 
 /// The line that the first step of a turn gets whose calls are all successful `todo-write` calls.
-pub const PLAN_UPDATED: &str =
-    "Plan updated. Continue with the next concrete action in the same response next time.";
+pub const PLAN_UPDATED: &str = "Plan updated. Continue with the next concrete action in the same response next time.";
 
 const MAX_TASKS: usize = 500;
 const MAX_ID_CHARS: usize = 64;
@@ -68,7 +67,9 @@ pub(super) fn change_of(args: &Args, form: Form) -> Result<Change, ToolError> {
         Form::TaskCreate => one(Change { new_only: true, ..Change::default() }),
         Form::TaskUpdate => one(Change { known_only: true, ..Change::default() }),
         Form::TaskGet => Ok(Change { look_up: args.text("id").map(str::to_owned), ..Change::default() }),
-        Form::TaskDelete => Ok(Change { delete: args.text("id").map(str::to_owned).into_iter().collect(), ..Change::default() }),
+        Form::TaskDelete => {
+            Ok(Change { delete: args.text("id").map(str::to_owned).into_iter().collect(), ..Change::default() })
+        }
         Form::TaskList => Ok(Change::default()),
         Form::Own | Form::Ls => {
             let entries = match args.list("todos") {
@@ -166,12 +167,17 @@ pub(super) fn apply(graph: &TaskGraph, change: &Change) -> Result<(TaskGraph, Ve
         if !change.merge {
             next.tasks.clear();
         }
-        let before: BTreeMap<&str, TaskStatus> =
-            if change.merge { graph.tasks.iter().map(|t| (t.id.as_str(), t.status)).collect() } else { BTreeMap::new() };
+        let before: BTreeMap<&str, TaskStatus> = if change.merge {
+            graph.tasks.iter().map(|t| (t.id.as_str(), t.status)).collect()
+        } else {
+            BTreeMap::new()
+        };
         let mut moved = Vec::new();
         for (i, entry) in entries.iter().enumerate() {
             let id = put(&mut next, entry).map_err(|()| {
-                ToolError::Failed(format!("`todos[{i}].content` is missing: a new task needs one; the list was not changed"))
+                ToolError::Failed(format!(
+                    "`todos[{i}].content` is missing: a new task needs one; the list was not changed"
+                ))
             })?;
             let gated = |status| matches!(status, TaskStatus::InProgress | TaskStatus::Completed);
             if change.merge && entry.status.is_some_and(|to| gated(to) && before.get(id.as_str()) != Some(&to)) {
@@ -346,5 +352,5 @@ pub(super) fn summary(change: &Change) -> String {
 }
 
 #[cfg(test)]
-#[path = "tasks_tests.rs"]
+#[path = "tests/tasks.rs"]
 mod tests;

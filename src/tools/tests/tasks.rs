@@ -1,3 +1,5 @@
+//! The task graph, rule by rule and against an independent oracle.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -69,7 +71,8 @@ fn merge_keeps_absent_fields_and_replace_forgets_the_rest() {
 fn self_references_and_cycles_are_rejected_with_their_path() {
     let empty = TaskGraph::default();
     assert!(refused(&empty, &write(vec![entry("a", None, &["a"])])).contains("task `a` depends on itself"));
-    let round = vec![entry("x", None, &["a"]), entry("a", None, &["b"]), entry("b", None, &["c"]), entry("c", None, &["a"])];
+    let round =
+        vec![entry("x", None, &["a"]), entry("a", None, &["b"]), entry("b", None, &["c"]), entry("c", None, &["a"])];
     let text = refused(&empty, &write(round));
     assert!(text.contains("a → b → c → a"), "{text}");
     let graph = done(&empty, &write(vec![entry("a", None, &[]), entry("b", None, &["a"])]));
@@ -99,7 +102,10 @@ fn a_merge_does_not_start_or_finish_what_still_waits() {
         done(&graph, &merge(vec![entry("b", Some(TaskStatus::InProgress), &["a"]), entry("a", Some(closed), &[])]));
     }
     done(&graph, &merge(vec![entry("b", Some(TaskStatus::Blocked), &["a"])]));
-    let delete_first = Change { delete: vec!["a".into()], ..merge(vec![Entry { dependencies: None, ..entry("b", Some(TaskStatus::InProgress), &[]) }]) };
+    let delete_first = Change {
+        delete: vec!["a".into()],
+        ..merge(vec![Entry { dependencies: None, ..entry("b", Some(TaskStatus::InProgress), &[]) }])
+    };
     done(&graph, &delete_first);
 }
 
@@ -128,7 +134,9 @@ fn ids_that_contradict_each_other_are_refused() {
     assert!(refused(&graph, &write(vec![entry("x", None, &[]), entry("x", None, &[])])).contains("twice"));
     let both = Change { delete: vec!["a".into()], ..merge(vec![entry("a", None, &[])]) };
     assert!(refused(&graph, &both).contains("both"));
-    assert!(refused(&graph, &Change { known_only: true, ..merge(vec![entry("z", None, &[])]) }).contains("no task `z`"));
+    assert!(
+        refused(&graph, &Change { known_only: true, ..merge(vec![entry("z", None, &[])]) }).contains("no task `z`")
+    );
     assert!(refused(&graph, &Change { new_only: true, ..merge(vec![entry("a", None, &[])]) }).contains("already"));
     assert!(refused(&graph, &Change { look_up: Some("z".into()), ..Change::default() }).contains("no task `z`"));
 }
@@ -137,7 +145,11 @@ fn ids_that_contradict_each_other_are_refused() {
 fn the_list_comes_in_dependency_order_with_what_is_derived() {
     let graph = done(
         &TaskGraph::default(),
-        &write(vec![entry("late", None, &["early"]), entry("early", None, &[]), entry("free", Some(TaskStatus::Blocked), &[])]),
+        &write(vec![
+            entry("late", None, &["early"]),
+            entry("early", None, &[]),
+            entry("free", Some(TaskStatus::Blocked), &[]),
+        ]),
     );
     assert_eq!(
         render(&graph, &[]),
@@ -151,11 +163,8 @@ fn the_list_comes_in_dependency_order_with_what_is_derived() {
 
 /// The rules again, slowly and by other means: reachability by matrix, statuses by map.
 fn oracle(graph: &TaskGraph, change: &Change) -> Option<BTreeMap<String, (TaskStatus, BTreeSet<String>)>> {
-    let mut map: BTreeMap<String, (TaskStatus, BTreeSet<String>)> = graph
-        .tasks
-        .iter()
-        .map(|t| (t.id.clone(), (t.status, t.dependencies.iter().cloned().collect())))
-        .collect();
+    let mut map: BTreeMap<String, (TaskStatus, BTreeSet<String>)> =
+        graph.tasks.iter().map(|t| (t.id.clone(), (t.status, t.dependencies.iter().cloned().collect()))).collect();
     for id in &change.delete {
         map.remove(id);
         map.values_mut().for_each(|(_, deps)| {
@@ -220,17 +229,20 @@ fn any_id() -> impl Strategy<Value = String> {
 
 fn any_status() -> impl Strategy<Value = TaskStatus> {
     (0u8..5).prop_map(|n| {
-        ["pending", "active", "done", "blocked", "canceled"].map(|name| status_of(name).expect("a status"))[usize::from(n)]
+        ["pending", "active", "done", "blocked", "canceled"].map(|name| status_of(name).expect("a status"))
+            [usize::from(n)]
     })
 }
 
 fn any_change() -> impl Strategy<Value = Change> {
-    let entry = (
-        any_id(),
-        proptest::option::of(any_status()),
-        proptest::option::of(proptest::collection::vec(any_id(), 0..3)),
-    )
-        .prop_map(|(id, status, dependencies)| Entry { content: Some(format!("do {id}")), id: Some(id), status, dependencies });
+    let entry =
+        (any_id(), proptest::option::of(any_status()), proptest::option::of(proptest::collection::vec(any_id(), 0..3)))
+            .prop_map(|(id, status, dependencies)| Entry {
+                content: Some(format!("do {id}")),
+                id: Some(id),
+                status,
+                dependencies,
+            });
     (
         proptest::option::of(proptest::collection::vec(entry, 0..5)),
         any::<bool>(),
