@@ -17,6 +17,8 @@ const COMMAND_GRACE: Duration = Duration::from_secs(2);
 /// Between TERM and KILL for a job.
 const JOB_GRACE: Duration = Duration::from_secs(5);
 const LABEL_CHARS: usize = 120;
+/// Most leftover processes that are named one by one.
+const LEFT_NAMES: usize = 20;
 
 /// Runs or starts a command. `next_job` is the name that a background job would get.
 pub(super) async fn run(at: Place<'_>, args: &Args, next_job: &str) -> Result<Done, ToolError> {
@@ -118,8 +120,11 @@ fn captured(output: &Captured) -> String {
 
 fn leftovers(left: &[Leftover], jobs: bool) -> String {
     let (noun, verb) = if left.len() == 1 { ("process", "was") } else { ("processes", "were") };
-    let names: Vec<String> =
-        left.iter().map(|one| format!("{} {}", one.pid, escape_line(one.name.as_bytes()))).collect();
+    let mut names: Vec<String> =
+        left.iter().take(LEFT_NAMES).map(|one| format!("{} {}", one.pid, escape_line(one.name.as_bytes()))).collect();
+    if left.len() > LEFT_NAMES {
+        names.push(format!("and {} more", left.len() - LEFT_NAMES));
+    }
     let hint = if jobs { " Use run_in_background to keep a process." } else { "" };
     format!("[{} background {noun} left by this command {verb} stopped: {}.{hint}]", left.len(), names.join(", "))
 }

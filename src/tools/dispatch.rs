@@ -78,6 +78,12 @@ pub(super) struct Place<'a> {
     pub options: &'a ToolOptions,
 }
 
+impl<'a> Place<'a> {
+    pub(super) fn guard(&self) -> files::Guard<'a> {
+        files::Guard::new(self.roots, &self.options.own_dirs)
+    }
+}
+
 /// What a tool itself gives.
 pub(super) struct Done {
     pub status: ToolStatus,
@@ -133,7 +139,7 @@ impl Tools {
         };
         let serves = Tool::ALL.iter().any(|tool| tool.spools() && wanted(*tool));
         let offered = Tool::ALL.into_iter().filter(|tool| match tool {
-            Tool::ToolOutput => wanted(*tool) || (serves && !named(&options.deny, *tool)),
+            Tool::Output => wanted(*tool) || (serves && !named(&options.deny, *tool)),
             tool => wanted(*tool),
         });
         let offers = offered
@@ -217,7 +223,10 @@ impl Tools {
         let (tool, summary) = self.describe(call);
         let done = match self.perform(world, roots, spool, call, budget_chars).await {
             Ok(done) => done,
-            Err(error) => Done { status: error.status(), ..Done::ok(format!("error: {error}")) },
+            // What the model wrote may come back in it, control characters too.
+            Err(error) => {
+                Done { status: error.status(), ..Done::ok(output::escape(format!("error: {error}").as_bytes())) }
+            }
         };
         for mark in &done.marks {
             self.marks.insert(mark.path.clone(), mark.sha256.clone());
@@ -307,7 +316,7 @@ impl Tools {
                 let text = tasks::render(&graph, &notes);
                 Ok(Done { tasks: (graph != self.tasks).then_some(graph), ..Done::ok(text) })
             }
-            Tool::ToolOutput => {
+            Tool::Output => {
                 let id = match args.number("id") {
                     Some(id) => id.to_string(),
                     None => args.required("id")?.to_owned(),
@@ -345,7 +354,7 @@ fn summary(tool: Tool, form: Form, args: Args) -> String {
         Tool::Grep => quoted("pattern"),
         Tool::Glob => args.text("pattern").or(args.text("path")).unwrap_or(".").to_owned(),
         Tool::TodoWrite => tasks::change_of(&args, form).map_or(String::new(), |change| tasks::summary(&change)),
-        Tool::ToolOutput => match args.number("id") {
+        Tool::Output => match args.number("id") {
             Some(id) => format!("spool:{id}"),
             None => plain("id"),
         },

@@ -71,7 +71,7 @@ pub(super) fn output(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
     // A character may still be in the making, unless nothing more will come.
     let keep = if end < job.printed_bytes || alive(&job) { whole_chars(&bytes) } else { bytes.len() };
     let next = start + keep as u64;
-    let more = if next < job.printed_bytes {
+    let more = if end < job.printed_bytes {
         "more available"
     } else if alive(&job) {
         "end so far"

@@ -17,7 +17,7 @@ pub(super) enum Tool {
     Grep,
     Glob,
     TodoWrite,
-    ToolOutput,
+    Output,
     GoalComplete,
 }
 
@@ -34,7 +34,7 @@ impl Tool {
         Tool::Grep,
         Tool::Glob,
         Tool::TodoWrite,
-        Tool::ToolOutput,
+        Tool::Output,
         Tool::GoalComplete,
     ];
 
@@ -50,7 +50,7 @@ impl Tool {
             Tool::Grep => "grep",
             Tool::Glob => "glob",
             Tool::TodoWrite => "todo-write",
-            Tool::ToolOutput => "tool-output",
+            Tool::Output => "tool-output",
             Tool::GoalComplete => "goal-complete",
         }
     }
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(error("web-fetch"), "unknown tool `web-fetch`");
         assert_eq!(
             error("file-tree"),
-            "unknown tool `file-tree`; did you mean `file-write`, `file-read`, `file-edit`?"
+            "unknown tool `file-tree`; did you mean `file-read`, `file-write`, `file-edit`?"
         );
         assert!(error(&"x".repeat(5_000)).len() < 120);
         assert!(error("job-list").contains("`job-"), "{}", error("job-list"));

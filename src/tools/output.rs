@@ -407,7 +407,7 @@ mod tests {
             } else {
                 let at = text.rfind("[truncated: ").expect("a footer");
                 // One newline may stand between the text and the footer.
-                prop_assert!(chars(&text[..at]) <= budget.max(7) + 1, "{} > {budget}", chars(&text[..at]));
+                prop_assert!(chars(&text[..at]) <= budget + 1, "{} > {budget}", chars(&text[..at]));
                 prop_assert!(text.ends_with(']'));
                 let head = text[..at].split(SEAM).next().unwrap_or("");
                 prop_assert!(full.starts_with(head) || full.starts_with(head.trim_end_matches('\n')));

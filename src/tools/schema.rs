@@ -74,7 +74,7 @@ pub(super) fn text(tool: Tool, command_seconds: u64, jobs: bool) -> Text {
             "Search file contents with a regular expression, line by line. Skips binary files and what git ignores; sorted by path."
                 .to_owned(),
             object(
-                r#""pattern":{"type":"string","minLength":1,"description":"Rust regex syntax."},"path":{"type":"string","minLength":1,"description":"File or folder; default: the workspace."},"glob":{"type":"string","minLength":1,"description":"Only these files, as *.rs or src/**/*.{ts,tsx}."},"type":{"type":"string","minLength":1,"description":"Only this kind of file, as rust, py, js."},"case_insensitive":{"type":"boolean"},"context":{"type":"integer","minimum":0,"maximum":20,"description":"Lines shown around each match."},"output_mode":{"type":"string","enum":["content","files","count"],"description":"Matching lines (default), file names, or matches per file."},"max_results":{"type":"integer","minimum":1,"description":"Default 500."}"#,
+                r#""pattern":{"type":"string","minLength":1,"description":"Rust regex syntax."},"path":{"type":"string","minLength":1,"description":"File or folder; default: the workspace."},"glob":{"type":"string","minLength":1,"description":"Only these files, as *.rs or src/**/*.{ts,tsx}."},"type":{"type":"string","minLength":1,"description":"Only this kind of file, as rust, py, js."},"case_insensitive":{"type":"boolean"},"context":{"type":"integer","minimum":0,"maximum":20,"description":"Lines shown around each match."},"output_mode":{"type":"string","enum":["content","files","count"],"description":"Matching lines (default), file names, or matches per file."},"max_results":{"type":"integer","minimum":1,"description":"Default 500, most 10000."}"#,
                 r#""pattern""#,
             ),
         ),
@@ -94,7 +94,7 @@ pub(super) fn text(tool: Tool, command_seconds: u64, jobs: bool) -> Text {
                 "",
             ),
         ),
-        Tool::ToolOutput => (
+        Tool::Output => (
             "Read more of a result that was cut: the id and offset stand in its last line.".to_owned(),
             object(
                 r#""id":{"type":["string","integer"],"minLength":1,"description":"As spool:7 or 7."},"offset":{"type":"integer","minimum":0,"description":"In bytes."},"limit":{"type":"integer","minimum":1,"description":"In bytes; default 8000."}"#,

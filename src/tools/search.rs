@@ -6,19 +6,19 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use globset::{Glob, GlobBuilder, GlobMatcher};
-use grep_matcher::Matcher;
-use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_regex::RegexMatcherBuilder;
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish, SinkMatch};
 use ignore::types::{Types, TypesBuilder};
 
 use super::args::Args;
 use super::dispatch::{Done, Place};
 use super::error::ToolError;
-use super::files::{File, canonical, is_own};
+use super::files::{File, Guard};
 use super::output::{clip, escape, escape_line, thousands};
 use crate::world::WalkOptions;
 
 const DEFAULT_RESULTS: u64 = 500;
+const MAX_RESULTS: u64 = 10_000;
 /// Most characters of one line of a match.
 const LINE_CHARS: usize = 500;
 /// Most paths that `glob` gives.
@@ -33,14 +33,13 @@ struct Candidate {
 
 /// Every file below a folder that git does not ignore, and what could not be read. A folder that is itself ignored
 /// was named on purpose: then nothing in it is left out.
-fn candidates(at: Place<'_>, folder: &File) -> (Vec<Candidate>, Vec<String>) {
+fn candidates(at: Place<'_>, guard: &Guard<'_>, folder: &File) -> (Vec<Candidate>, Vec<String>) {
     let options = WalkOptions { gitignore: true, nested_repositories: true };
-    let root = canonical(&at.roots.real).unwrap_or_else(|_| at.roots.real.clone());
     // Ignore files above the folder count too, so the walk starts at the workspace.
-    let inside = folder.real.strip_prefix(&root).ok().map(Path::to_owned);
-    let (mut found, mut errors) = match &inside {
+    let inside = folder.real.strip_prefix(&guard.root).ok();
+    let (mut found, mut errors) = match inside {
         Some(below) => {
-            let (paths, errors) = at.world.dir.walk(&root, options);
+            let (paths, errors) = at.world.dir.walk(&guard.root, options);
             let paths = paths.iter().filter_map(|path| path.strip_prefix(below).ok().map(Path::to_owned)).collect();
             (paths, errors)
         }
@@ -54,19 +53,11 @@ fn candidates(at: Place<'_>, folder: &File) -> (Vec<Candidate>, Vec<String>) {
         .into_iter()
         .map(|relative| {
             let real = folder.real.join(&relative);
-            let label = match real.strip_prefix(&root) {
-                Ok(below) => escape_line(below.as_os_str().as_encoded_bytes()),
-                Err(_) => escape_line(real.as_os_str().as_encoded_bytes()),
-            };
-            Candidate { real, relative, label }
+            Candidate { label: guard.label(&real), real, relative }
         })
-        .filter(|file| !is_own(&file.real, &root, &at.options.own_dirs))
+        .filter(|file| !guard.is_own(&file.real))
         .collect();
-    (files, errors)
-}
-
-fn folder_of(at: Place<'_>, args: &Args) -> Result<File, ToolError> {
-    File::at(at.roots, &at.options.own_dirs, args.text("path").unwrap_or("."))
+    (files, errors.iter().map(|error| guard.message(error)).collect())
 }
 
 fn matcher_of(field: &'static str, pattern: &str) -> Result<GlobMatcher, ToolError> {
@@ -79,11 +70,12 @@ fn matcher_of(field: &'static str, pattern: &str) -> Result<GlobMatcher, ToolErr
 
 /// `glob`: files by pattern, or one folder's entries.
 pub(super) fn glob(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
-    let folder = folder_of(at, args)?;
+    let guard = at.guard();
+    let folder = File::at(&guard, args.text("path").unwrap_or("."))?;
     let missing = || ToolError::Failed(format!("`{}` does not exist", folder.label));
     let metadata = folder.metadata()?.ok_or_else(missing)?;
     let Some(pattern) = args.text("pattern") else {
-        return list(at, &folder, metadata.is_dir());
+        return list(at, &guard, &folder, metadata.is_dir());
     };
     if !metadata.is_dir() {
         return Err(ToolError::Failed(format!("`{}` is no folder", folder.label)));
@@ -93,21 +85,20 @@ pub(super) fn glob(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
         return Err(ToolError::argument("pattern", "must be relative, without `..`; name another folder as `path`"));
     }
     let matcher = matcher_of("pattern", pattern)?;
-    let (files, errors) = candidates(at, &folder);
+    let (files, errors) = candidates(at, &guard, &folder);
     let paths: Vec<String> =
         files.into_iter().filter(|file| matcher.is_match(&file.relative)).map(|file| file.label).collect();
     Ok(Done::ok(with_errors(listing(paths, "no files match"), &errors)))
 }
 
-fn list(at: Place<'_>, folder: &File, is_dir: bool) -> Result<Done, ToolError> {
+fn list(at: Place<'_>, guard: &Guard<'_>, folder: &File, is_dir: bool) -> Result<Done, ToolError> {
     if !is_dir {
         return Ok(Done::ok(folder.label.clone()));
     }
-    let root = canonical(&at.roots.real).unwrap_or_else(|_| at.roots.real.clone());
     let entries = at.world.dir.list(&folder.real).map_err(|error| folder.failed("list", error))?;
     let names: Vec<String> = entries
         .into_iter()
-        .filter(|entry| !is_own(&folder.real.join(&entry.name), &root, &at.options.own_dirs))
+        .filter(|entry| !guard.is_own(&folder.real.join(&entry.name)))
         .map(|entry| {
             let kind = match (entry.is_dir, entry.is_symlink) {
                 (_, true) => "@",
@@ -162,11 +153,12 @@ pub(super) fn grep(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
     };
     let types = args.text("type").map(types_of).transpose()?;
     let glob = args.text("glob").map(name_glob).transpose()?;
-    let folder = folder_of(at, args)?;
+    let guard = at.guard();
+    let folder = File::at(&guard, args.text("path").unwrap_or("."))?;
     let missing = || ToolError::Failed(format!("`{}` does not exist", folder.label));
     let metadata = folder.metadata()?.ok_or_else(missing)?;
     let (files, mut errors) = if metadata.is_dir() {
-        candidates(at, &folder)
+        candidates(at, &guard, &folder)
     } else {
         let relative = PathBuf::from(folder.real.file_name().unwrap_or_default());
         (vec![Candidate { real: folder.real.clone(), relative, label: folder.label.clone() }], Vec::new())
@@ -178,7 +170,7 @@ pub(super) fn grep(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
         .before_context(context)
         .after_context(context)
         .build();
-    let most = args.number("max_results").unwrap_or(DEFAULT_RESULTS);
+    let most = args.number("max_results").unwrap_or(DEFAULT_RESULTS).min(MAX_RESULTS);
     let mut found = Found { mode, most, total: 0, out: String::new() };
     for file in &files {
         let wanted = types.as_ref().is_none_or(|types| types.matched(&file.relative, false).is_whitelist())
@@ -188,7 +180,7 @@ pub(super) fn grep(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
             continue;
         }
         let mut hits = Hits::new(&file.label, context, if mode == Mode::Content { found.room() } else { 0 });
-        match search(&mut searcher, &matcher, &file.real, &mut hits) {
+        match searcher.search_path(&matcher, &file.real, &mut hits) {
             Ok(()) if !hits.binary => found.add(&file.label, &hits),
             Ok(()) if files.len() == 1 && !metadata.is_dir() => {
                 return Err(ToolError::Failed(format!("`{}` is binary", folder.label)));
@@ -198,16 +190,6 @@ pub(super) fn grep(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
         }
     }
     Ok(Done::ok(with_errors(found.finish(), &errors)))
-}
-
-fn search(
-    searcher: &mut Searcher,
-    matcher: &RegexMatcher,
-    path: &Path,
-    hits: &mut Hits<'_>,
-) -> Result<(), std::io::Error> {
-    debug_assert!(matcher.line_terminator().is_some());
-    searcher.search_path(matcher, path, hits)
 }
 
 fn types_of(name: &str) -> Result<Types, ToolError> {

@@ -352,5 +352,5 @@ pub(super) fn summary(change: &Change) -> String {
 }
 
 #[cfg(test)]
-#[path = "tasks_tests.rs"]
+#[path = "tests/tasks.rs"]
 mod tests;

@@ -19,6 +19,11 @@ const DIFF_LINES: usize = 80;
 /// A place is shown as a near miss from this likeness on.
 const NEAR: f64 = 0.4;
 const NEAR_LINES: usize = 12;
+/// How many lines of the file are searched for a near miss, and how many of the text decide.
+const NEAR_FILE_LINES: usize = 20_000;
+const NEAR_TEXT_LINES: usize = 10;
+/// Edits of larger files are answered without a diff.
+const DIFF_FILE_BYTES: usize = 4 << 20;
 
 #[derive(Debug, Clone, Copy)]
 struct Edit<'a> {
@@ -29,7 +34,7 @@ struct Edit<'a> {
 
 pub(in crate::tools) fn edit(at: Place<'_>, args: &Args, marks: &BTreeMap<String, String>) -> Result<Done, ToolError> {
     let edits = edits_of(args)?;
-    let file = File::at(at.roots, &at.options.own_dirs, args.required("path")?)?;
+    let file = File::at(&at.guard(), args.required("path")?)?;
     let before = file.content()?;
     let (after, count) = apply(&before, &edits)
         .map_err(|text| ToolError::Failed(format!("{}: {text}; nothing was changed", file.label)))?;
@@ -165,12 +170,13 @@ fn line_of(content: &[u8], at: usize) -> usize {
 
 /// A short unified diff without its header; empty when the change is too large to show.
 fn diff(before: &[u8], after: &[u8]) -> String {
-    let same = before.iter().zip(after).take_while(|(a, b)| a == b).count();
-    if before.len().max(after.len()) - same > DIFF_BYTES && before.len() + after.len() > 4 * DIFF_BYTES {
-        let tail = before.iter().rev().zip(after.iter().rev()).take_while(|(a, b)| a == b).count();
-        if before.len().max(after.len()).saturating_sub(same + tail) > DIFF_BYTES {
-            return "[the change is too large to show]".into();
-        }
+    if before.len().max(after.len()) > DIFF_FILE_BYTES {
+        return "[the file is too large for a diff]".into();
+    }
+    let start = before.iter().zip(after).take_while(|(a, b)| a == b).count();
+    let end = before[start..].iter().rev().zip(after[start..].iter().rev()).take_while(|(a, b)| a == b).count();
+    if before.len().max(after.len()) - start - end > DIFF_BYTES {
+        return "[the change is too large to show]".into();
     }
     let (before, after) = (escape(before), escape(after));
     let text =
@@ -185,14 +191,14 @@ fn diff(before: &[u8], after: &[u8]) -> String {
 
 /// Where in the file something most like the text stands, as a sentence and numbered lines.
 fn near_miss(content: &[u8], text: &str) -> String {
-    let lines: Vec<&[u8]> = content.split_inclusive(|b| *b == b'\n').collect();
+    let lines: Vec<&[u8]> = content.split_inclusive(|b| *b == b'\n').take(NEAR_FILE_LINES).collect();
     let wanted: Vec<Vec<u8>> = text.lines().map(|line| line.trim().as_bytes().to_vec()).collect();
     let trimmed: Vec<&[u8]> = lines.iter().map(|line| line.trim_ascii()).collect();
     let height = wanted.len().clamp(1, lines.len().max(1));
     let score = |start: usize| -> f64 {
-        let pairs = wanted.iter().zip(&trimmed[start..]).take(50);
+        let pairs = wanted.iter().zip(&trimmed[start..]).take(NEAR_TEXT_LINES);
         let sum: f64 = pairs.map(|(a, b)| likeness(a, b)).sum();
-        sum / wanted.len().min(50) as f64
+        sum / wanted.len().min(NEAR_TEXT_LINES) as f64
     };
     let mut best = (0.0, 0);
     for start in 0..=trimmed.len().saturating_sub(height) {

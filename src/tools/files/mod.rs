@@ -9,6 +9,6 @@ mod read;
 mod write;
 
 pub(super) use edit::edit;
-pub(super) use path::{File, canonical, is_own};
+pub(super) use path::{File, Guard};
 pub(super) use read::read;
 pub(super) use write::write;

@@ -16,6 +16,42 @@ use crate::world::Roots;
 /// Files larger than this are left to commands.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
+/// Where paths may lead, resolved once for a call.
+pub(in crate::tools) struct Guard<'a> {
+    roots: &'a Roots,
+    /// The workspace without links.
+    pub root: PathBuf,
+    own: Vec<PathBuf>,
+}
+
+impl<'a> Guard<'a> {
+    pub(in crate::tools) fn new(roots: &'a Roots, own_dirs: &[PathBuf]) -> Guard<'a> {
+        let resolved = |path: &PathBuf| canonical(path).unwrap_or_else(|_| path.clone());
+        Guard { roots, root: resolved(&roots.real), own: own_dirs.iter().map(resolved).collect() }
+    }
+
+    /// Whether a path (without links) lies in a folder of spettro's own. A workspace inside such a folder (a private
+    /// copy) is not spettro's own.
+    pub(in crate::tools) fn is_own(&self, real: &Path) -> bool {
+        let in_workspace = real.starts_with(&self.root);
+        self.own.iter().any(|dir| real.starts_with(dir) && !(in_workspace && self.root.starts_with(dir)))
+    }
+
+    /// As the model sees it: relative inside the workspace, on one line.
+    pub(in crate::tools) fn label(&self, real: &Path) -> String {
+        let path = real.strip_prefix(&self.root).unwrap_or(real);
+        match path.as_os_str().as_encoded_bytes() {
+            b"" => ".".into(),
+            path => escape_line(path),
+        }
+    }
+
+    /// A message of the system with the workspace under the name that the model knows.
+    pub(in crate::tools) fn message(&self, text: &str) -> String {
+        text.replace(&*self.root.to_string_lossy(), &self.roots.shown.to_string_lossy())
+    }
+}
+
 /// A path that a tool may touch.
 #[derive(Debug, Clone)]
 pub(in crate::tools) struct File {
@@ -29,38 +65,29 @@ pub(in crate::tools) struct File {
 
 impl File {
     /// Takes a path as the model wrote it. Refuses spettro's own folders and the environment of processes.
-    pub(in crate::tools) fn at(roots: &Roots, own_dirs: &[PathBuf], written: &str) -> Result<File, ToolError> {
+    pub(in crate::tools) fn at(guard: &Guard<'_>, written: &str) -> Result<File, ToolError> {
         if written.contains('\0') {
             return Err(ToolError::argument("path", "must not contain a NUL character"));
         }
         let label = escape_line(written.as_bytes());
-        let real = canonical(&roots.to_real(Path::new(written))).map_err(|error| ToolError::Io {
+        let real = canonical(&guard.roots.to_real(Path::new(written))).map_err(|error| ToolError::Io {
             what: "open",
             path: label.clone(),
             error,
         })?;
-        let root = canonical(&roots.real).unwrap_or_else(|_| roots.real.clone());
-        if is_own(&real, &root, own_dirs) {
+        if guard.is_own(&real) {
             return Err(ToolError::Forbidden { path: label, why: "it belongs to spettro itself" });
         }
         let name = real.file_name().unwrap_or_default();
         if real.starts_with("/proc") && (name == "environ" || name == "mem") {
             return Err(ToolError::Forbidden { path: label, why: "it holds the environment or memory of a process" });
         }
-        Ok(match real.strip_prefix(&root) {
-            Ok(rest) => File {
-                shown: escape_line(roots.shown.join(rest).as_os_str().as_encoded_bytes()),
-                label: match rest.as_os_str().as_encoded_bytes() {
-                    b"" => ".".into(),
-                    rest => escape_line(rest),
-                },
-                real,
-            },
-            Err(_) => {
-                let shown = escape_line(real.as_os_str().as_encoded_bytes());
-                File { label: shown.clone(), shown, real }
-            }
-        })
+        let shown = match real.strip_prefix(&guard.root) {
+            Ok(rest) if rest.as_os_str().is_empty() => guard.roots.shown.clone(),
+            Ok(rest) => guard.roots.shown.join(rest),
+            Err(_) => real.clone(),
+        };
+        Ok(File { shown: escape_line(shown.as_os_str().as_encoded_bytes()), label: guard.label(&real), real })
     }
 
     pub(in crate::tools) fn failed(&self, what: &'static str, error: io::Error) -> ToolError {
@@ -82,8 +109,10 @@ impl File {
     /// The whole content of a regular file of at most 64 MiB.
     pub(super) fn content(&self) -> Result<Vec<u8>, ToolError> {
         let failed = |error| self.failed("read", error);
-        // Non-blocking: nothing may wait for the other end of a pipe, not even one that was put here just now.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&self.real).map_err(failed)?;
+        // The path has no links: one that stands here now was put here since. Non-blocking, because nothing may wait
+        // for the other end of a pipe.
+        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(&self.real).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         self.check_regular(&metadata)?;
         let mut content = Vec::with_capacity(metadata.len().min(MAX_FILE_BYTES) as usize + 1);
@@ -154,7 +183,7 @@ pub(super) fn sha256(content: &[u8]) -> String {
 
 /// A path without links: that of the deepest part that exists, and the rest as written. A link that leads nowhere
 /// is an error, because what is written through it would land somewhere else.
-pub(in crate::tools) fn canonical(path: &Path) -> io::Result<PathBuf> {
+fn canonical(path: &Path) -> io::Result<PathBuf> {
     let mut missing: Vec<OsString> = Vec::new();
     let mut at = path.to_owned();
     loop {
@@ -176,13 +205,4 @@ pub(in crate::tools) fn canonical(path: &Path) -> io::Result<PathBuf> {
             Err(error) => return Err(error),
         }
     }
-}
-
-/// Whether a path (without links) lies in a folder of spettro's own. A workspace inside such a folder (a private
-/// copy) is not spettro's own.
-pub(in crate::tools) fn is_own(real: &Path, root: &Path, own_dirs: &[PathBuf]) -> bool {
-    own_dirs.iter().any(|dir| {
-        let dir = canonical(dir).unwrap_or_else(|_| dir.clone());
-        real.starts_with(&dir) && !(root.starts_with(&dir) && real.starts_with(root))
-    })
 }

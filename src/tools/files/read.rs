@@ -14,7 +14,7 @@ const LINE_CHARS: usize = 2_000;
 const SNIFF_BYTES: usize = 8_192;
 
 pub(in crate::tools) fn read(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
-    let file = File::at(at.roots, &at.options.own_dirs, args.required("path")?)?;
+    let file = File::at(&at.guard(), args.required("path")?)?;
     let content = file.content()?;
     if let Some(kind) = binary_kind(&content) {
         let size = thousands(content.len() as u64);
@@ -142,7 +142,7 @@ mod tests {
         let text = page("f", wide.as_bytes(), 1, PAGE_LINES).expect("a page");
         let (lines, note) = text.rsplit_once('\n').expect("a note");
         assert!(lines.chars().count() < PAGE_CHARS && lines.chars().count() > PAGE_CHARS - 2_100);
-        assert!(lines.lines().all(|line| line.ends_with("y [clipped: 100 more characters]") && line.len() == 2_039));
+        assert!(lines.lines().all(|line| line.ends_with("y [clipped: 100 more characters]") && line.len() == 2_038));
         assert!(note.contains("of 40; read on"), "{note}");
     }
 }

@@ -11,7 +11,7 @@ use crate::tools::output::thousands;
 /// `marks` are the files that were read, with the digest of their content then.
 pub(in crate::tools) fn write(at: Place<'_>, args: &Args, marks: &BTreeMap<String, String>) -> Result<Done, ToolError> {
     let path = args.required("path")?;
-    let file = File::at(at.roots, &at.options.own_dirs, path)?;
+    let file = File::at(&at.guard(), path)?;
     let content = args.required("content")?;
     if path.ends_with('/') {
         return Err(ToolError::argument("path", "names a folder"));
@@ -41,10 +41,13 @@ pub(in crate::tools) fn write(at: Place<'_>, args: &Args, marks: &BTreeMap<Strin
     file.replace(&new)?;
     // Who appends to a file unread does not know it.
     let mark = (verb != "appended to" || known).then(|| file.mark(&new));
-    let text = format!("{verb} {}: {} lines, {} bytes", file.label, lines(&new), thousands(new.len() as u64));
+    let text = format!("{verb} {}: {}, {} bytes", file.label, lines(&new), thousands(new.len() as u64));
     Ok(Done { marks: mark.into_iter().collect(), changed: vec![file.shown], ..Done::ok(text) })
 }
 
 fn lines(content: &[u8]) -> String {
-    thousands(content.split_inclusive(|b| *b == b'\n').count() as u64)
+    match content.split_inclusive(|b| *b == b'\n').count() {
+        1 => "1 line".into(),
+        n => format!("{} lines", thousands(n as u64)),
+    }
 }

@@ -1,3 +1,5 @@
+//! The task graph, rule by rule and against an independent oracle.
+
 use proptest::prelude::*;
 
 use super::*;
