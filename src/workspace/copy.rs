@@ -83,7 +83,7 @@ impl Copier<'_> {
                 self.folder(&source, &target)?;
                 continue;
             }
-            match Kind::of(&metadata) {
+            match Kind::of(metadata.mode()) {
                 Kind::Symlink => self.link(&source, &target, &metadata)?,
                 Kind::Special => self.note(&source, "is a pipe, socket or device and was left out"),
                 _ => self.file(&source, &target, &metadata)?,

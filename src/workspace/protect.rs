@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use rustix::fs::CWD;
 
 use super::WorkspaceError;
 use super::stamp::{Content, Hash, Kind, Stamp, content};
@@ -144,7 +145,8 @@ impl Protected {
     /// Reads what may have changed, keeps what is new, and names what differs from before. The first time that is
     /// everything.
     fn read_all(&mut self) -> Vec<String> {
-        let stamps: Vec<Option<Stamp>> = self.guarded.keys().map(|path| Stamp::read(path).ok().flatten()).collect();
+        let stamps: Vec<Option<Stamp>> =
+            self.guarded.keys().map(|path| Stamp::read(CWD, path).ok().flatten()).collect();
         // The racy-entry rule, see `stamp`.
         let before_reading = stamps.iter().flatten().map(|stamp| stamp.ctime).max().unwrap_or(i128::MIN);
         let mut buffer = Vec::new();
@@ -153,7 +155,7 @@ impl Protected {
             if stamp.is_some() && guarded.stamp == stamp {
                 continue;
             }
-            let (now, stamp) = match content(path, u64::MAX, &mut buffer) {
+            let (now, stamp) = match content(CWD, path, u64::MAX, &mut buffer) {
                 Content::Read { stamp, hash } => {
                     let kind = stamp.kind;
                     let was = Was::Hashed { symlink: kind == Kind::Symlink, special: kind == Kind::Special, hash };

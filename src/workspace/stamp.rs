@@ -6,12 +6,12 @@
 //! while everything was looked at, before anything was hashed. Whatever is not older than that is hashed again next
 //! time. No clock is needed, coarse timestamps are no problem, and a modification time set by hand deceives nobody.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use sha2::{Digest, Sha256};
 
 /// A sha256.
@@ -30,16 +30,13 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub fn of(metadata: &Metadata) -> Kind {
-        let kind = metadata.file_type();
-        if kind.is_symlink() {
-            Kind::Symlink
-        } else if kind.is_fifo() || kind.is_socket() || kind.is_block_device() || kind.is_char_device() {
-            Kind::Special
-        } else if metadata.mode() & 0o100 != 0 {
-            Kind::Executable
-        } else {
-            Kind::File
+    /// From the mode bits of something that is no folder.
+    pub const fn of(mode: u32) -> Kind {
+        match FileType::from_raw_mode(mode) {
+            FileType::Symlink => Kind::Symlink,
+            FileType::RegularFile if mode & 0o100 != 0 => Kind::Executable,
+            FileType::RegularFile | FileType::Directory => Kind::File,
+            _ => Kind::Special,
         }
     }
 
@@ -66,24 +63,24 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    pub fn of(metadata: &Metadata) -> Stamp {
-        let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    fn of(stat: &Stat) -> Stamp {
         Stamp {
-            kind: Kind::of(metadata),
-            size: metadata.len(),
-            mtime: nanos(metadata.mtime(), metadata.mtime_nsec()),
-            ctime: nanos(metadata.ctime(), metadata.ctime_nsec()),
-            inode: metadata.ino(),
-            device: metadata.dev(),
+            kind: Kind::of(stat.st_mode),
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mtime: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
+            ctime: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
+            inode: stat.st_ino,
+            device: stat.st_dev,
         }
     }
 
-    /// `None`: nothing stands there (any more).
-    pub fn read(path: &Path) -> io::Result<Option<Stamp>> {
-        match std::fs::symlink_metadata(path) {
-            Ok(metadata) => Ok(Some(Stamp::of(&metadata))),
-            Err(error) if is_gone(&error) => Ok(None),
-            Err(error) => Err(error),
+    /// Of what stands at a path below an open folder (`CWD` for an absolute one), symlinks not followed. `None`:
+    /// nothing stands there (any more).
+    pub fn read(folder: BorrowedFd<'_>, path: &Path) -> io::Result<Option<Stamp>> {
+        match rustix::fs::statat(folder, path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(Stamp::of(&stat))),
+            Err(error) if is_gone(&error.into()) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -114,54 +111,63 @@ pub(super) fn hex(hash: &[u8]) -> String {
 /// Reads and hashes one entry, a symlink's target text included. Files over `largest` bytes are told by size and
 /// modification time. A file that changes while it is read is read once more, and what was read then counts: its
 /// change time is recent, so the racy-entry rule reads it again next time.
-pub(super) fn content(path: &Path, largest: u64, buffer: &mut Vec<u8>) -> Content {
-    let mut last = Content::Gone;
-    for _ in 0..2 {
-        let stamp = match Stamp::read(path) {
-            Ok(Some(stamp)) => stamp,
-            Ok(None) => return Content::Gone,
-            Err(_) => return Content::Unreadable,
-        };
-        let hash = match stamp.kind {
-            Kind::Symlink => std::fs::read_link(path).map(|to| Sha256::digest(to.as_os_str().as_bytes()).into()),
-            Kind::Special | Kind::Repository => Ok(Hash::default()),
-            Kind::File | Kind::Executable if stamp.size > largest => {
-                Ok(Sha256::digest(format!("{} {}", stamp.size, stamp.mtime)).into())
-            }
-            Kind::File | Kind::Executable => hash_file(path, buffer),
-        };
-        last = match hash {
-            Ok(hash) => Content::Read { stamp, hash },
-            Err(error) if is_gone(&error) => Content::Gone,
-            Err(_) => Content::Unreadable,
-        };
-        if matches!(Stamp::read(path), Ok(Some(after)) if after == stamp) {
-            break;
-        }
+pub(super) fn content(folder: BorrowedFd<'_>, path: &Path, largest: u64, buffer: &mut Vec<u8>) -> Content {
+    let first = match Stamp::read(folder, path) {
+        Ok(Some(stamp)) => stamp,
+        Ok(None) => return Content::Gone,
+        Err(_) => return Content::Unreadable,
+    };
+    let read = match first.kind {
+        Kind::Symlink => rustix::fs::readlinkat(folder, path, Vec::new())
+            .map(|target| (first, Sha256::digest(target.to_bytes()).into()))
+            .map_err(io::Error::from),
+        Kind::Special | Kind::Repository => Ok((first, Hash::default())),
+        Kind::File | Kind::Executable => read_file(folder, path, largest, buffer),
+    };
+    match read {
+        Ok((stamp, hash)) => Content::Read { stamp, hash },
+        Err(error) if is_gone(&error) => Content::Gone,
+        Err(_) => Content::Unreadable,
     }
-    last
 }
 
-fn hash_file(path: &Path, buffer: &mut Vec<u8>) -> io::Result<Hash> {
-    // Between the look at it and now a pipe may have taken the file's place: opening must not wait for a writer.
-    let mut file = File::from(rustix::fs::open(
-        path,
-        rustix::fs::OFlags::RDONLY
-            | rustix::fs::OFlags::CLOEXEC
-            | rustix::fs::OFlags::NONBLOCK
-            | rustix::fs::OFlags::NOFOLLOW,
-        rustix::fs::Mode::empty(),
-    )?);
-    let mut hash = Sha256::new();
-    buffer.resize(64 * 1024, 0);
+fn read_file(folder: BorrowedFd<'_>, path: &Path, largest: u64, buffer: &mut Vec<u8>) -> io::Result<(Stamp, Hash)> {
+    // Since the look at it a pipe may have taken the file's place: opening must not wait for a writer.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    let mut second = false;
     loop {
-        match file.read(buffer) {
-            Ok(0) => return Ok(hash.finalize().into()),
-            Ok(read) => hash.update(&buffer[..read]),
+        let mut file = File::from(rustix::fs::openat(folder, path, flags, Mode::empty())?);
+        let stamp = Stamp::of(&rustix::fs::fstat(&file)?);
+        let hash = match stamp.kind {
+            Kind::File | Kind::Executable if stamp.size <= largest => hash_file(&mut file, stamp.size, buffer)?,
+            Kind::File | Kind::Executable => Sha256::digest(format!("{} {}", stamp.size, stamp.mtime)).into(),
+            _ => Hash::default(),
+        };
+        if second || Stamp::of(&rustix::fs::fstat(&file)?) == stamp {
+            return Ok((stamp, hash));
+        }
+        second = true;
+    }
+}
+
+/// Hashes up to `size` bytes. A file that has grown by then has a new change time.
+fn hash_file(file: &mut File, size: u64, buffer: &mut Vec<u8>) -> io::Result<Hash> {
+    buffer.resize(128 * 1024, 0);
+    let mut hash = Sha256::new();
+    let mut left = size;
+    while left > 0 {
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        match file.read(&mut buffer[..most]) {
+            Ok(0) => break,
+            Ok(read) => {
+                hash.update(&buffer[..read]);
+                left -= read as u64;
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
+    Ok(hash.finalize().into())
 }
 
 /// Runs `work` on every index below `count`, on two threads when that pays, each with its own state. The results
@@ -216,7 +222,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        let Content::Read { stamp, .. } = content(&pipe, 1_000, &mut Vec::new()) else {
+        let Content::Read { stamp, .. } = content(rustix::fs::CWD, &pipe, 1_000, &mut Vec::new()) else {
             panic!("known without opening")
         };
         assert_eq!(stamp.kind, Kind::Special);

@@ -3,9 +3,11 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256};
 
 use super::WorkspaceError;
@@ -57,7 +59,9 @@ impl Tree {
     pub fn digest(&mut self, world: &World) -> Result<String, WorkspaceError> {
         let root = self.roots.real.clone();
         // An error, not an empty tree: «nothing there» would look like a change.
-        std::fs::metadata(&root).map_err(WorkspaceError::io("look at the workspace", &root))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(&root, flags, Mode::empty())
+            .map_err(|error| WorkspaceError::io("open the workspace", &root)(error.into()))?;
         // Nested repositories are walked into, so that they can be seen, and then taken as one entry each.
         let (paths, unread) = world.dir.walk(&root, WalkOptions { gitignore: true, nested_repositories: true });
         self.unread = unread;
@@ -66,7 +70,7 @@ impl Tree {
         // First look at everything, then read: the newest change time seen is a moment before all reading.
         let mut stamps = vec![None; paths.len()];
         for (i, stamp) in in_parallel(paths.len(), |i, (): &mut ()| match &paths[i] {
-            Found::Path(path) => Stamp::read(&root.join(path)).ok().flatten(),
+            Found::Path(path) => Stamp::read(folder.as_fd(), path).ok().flatten(),
             Found::Repository(_) => None,
         }) {
             stamps[i] = stamp;
@@ -98,7 +102,7 @@ impl Tree {
         }
 
         let contents = in_parallel(to_read.len(), |i, buffer: &mut Vec<u8>| {
-            content(&root.join(&entries[to_read[i]].path), LARGEST_HASHED_BYTES, buffer)
+            content(folder.as_fd(), &entries[to_read[i]].path, LARGEST_HASHED_BYTES, buffer)
         });
         let mut gone = Vec::new();
         for (i, content) in contents {
@@ -186,14 +190,15 @@ fn collapse(root: &Path, paths: Vec<PathBuf>, excluded: &[PathBuf]) -> Vec<Found
     let mut known: BTreeMap<PathBuf, Option<PathBuf>> = BTreeMap::from([(PathBuf::new(), None)]);
     let mut found: Vec<Found> = Vec::with_capacity(paths.len());
     let mut repositories = BTreeSet::new();
-    let mut last: (PathBuf, Option<PathBuf>) = (PathBuf::new(), None);
+    let mut last: (Vec<u8>, Option<PathBuf>) = (Vec::new(), None);
     for path in paths {
-        if excluded.iter().any(|excluded| path.starts_with(excluded)) {
+        // Comparing paths as paths takes them apart each time, and there may be very many.
+        if excluded.iter().any(|excluded| bytes(&path).starts_with(bytes(excluded)) && path.starts_with(excluded)) {
             continue;
         }
-        let parent = path.parent().unwrap_or(Path::new(""));
+        let parent = bytes(&path).iter().rposition(|byte| *byte == b'/').map_or(&b""[..], |at| &bytes(&path)[..at]);
         if parent != last.0 {
-            last = (parent.to_owned(), nested_root(root, parent, &mut known));
+            last = (parent.to_owned(), nested_root(root, Path::new(OsStr::from_bytes(parent)), &mut known));
         }
         match &last.1 {
             None => found.push(Found::Path(path)),
