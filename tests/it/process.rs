@@ -17,3 +17,5 @@ mod ends;
 mod jobs;
 #[path = "process/losses.rs"]
 mod losses;
+#[path = "process/speed.rs"]
+mod speed;

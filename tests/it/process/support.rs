@@ -110,6 +110,12 @@ pub fn living(pids: &[i32]) -> Vec<i32> {
     pids.iter().copied().filter(|&pid| alive(pid)).collect()
 }
 
+#[track_caller]
+pub fn assert_dead(pids: &[i32]) {
+    assert!(!pids.is_empty(), "nothing was recorded");
+    assert_eq!(living(pids), Vec::<i32>::new(), "of {pids:?}");
+}
+
 pub fn parent(pid: i32) -> i32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap()
