@@ -8,6 +8,8 @@ mod error;
 mod file;
 mod pack;
 mod player;
+#[cfg(test)]
+mod tests;
 
 pub use error::CassetteError;
 pub use file::{FORMAT, GoalText, Head};

@@ -16,7 +16,7 @@ mod spool;
 mod store;
 mod sync;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod wirelog;
 
 pub use derived::{DeriveState, GoalState, Metadata, SessionUsage, derive, title};
