@@ -9,5 +9,6 @@ mod provider;
 mod provider_tests;
 mod rooms;
 mod sandbox;
+mod sandbox_tests;
 mod source;
 mod source_rules;

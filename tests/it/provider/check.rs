@@ -228,10 +228,13 @@ impl Checker {
         }
         for block in blocks.iter().filter(|block| is_opaque(block)) {
             let kind = block["type"].as_str().unwrap_or("?");
-            if !self.opaque.contains(block) {
-                found.say(format!("{at}: the {kind} block is not one that was sent, byte for byte"));
-            } else if kind != "thinking" && !contains(&request.body, block.to_string().as_bytes()) {
-                found.say(format!("{at}: the {kind} block was serialized anew"));
+            // Equal as JSON; the text that was sent is the sent value's own.
+            match self.opaque.iter().find(|sent| *sent == block) {
+                None => found.say(format!("{at}: the {kind} block is not one that was sent, byte for byte")),
+                Some(sent) if kind != "thinking" && !contains(&request.body, sent.to_string().as_bytes()) => {
+                    found.say(format!("{at}: the {kind} block was serialized anew"));
+                }
+                Some(_) => {}
             }
         }
         let ids: Vec<&Value> = blocks.iter().filter(|b| b["type"] == "tool_use").map(|b| &b["id"]).collect();
@@ -340,7 +343,7 @@ impl Checker {
             (Some(index), _) => {
                 self.sessions.remove(index);
             }
-            (None, Some(last)) if !(fresh && !self.rules.one_session) => {
+            (None, Some(last)) if !fresh || self.rules.one_session => {
                 if self.rules.rewrites > 0 {
                     self.rules.rewrites =
                         self.rules.rewrites.saturating_sub(u64::from(self.rules.rewrites != u64::MAX));

@@ -5,6 +5,7 @@
 //! Used by the integration tests, and by hand through the example `provider`.
 #![allow(dead_code, unused_imports, reason = "the tests and the example use different parts")]
 
+mod answer;
 mod check;
 mod http;
 mod reply;

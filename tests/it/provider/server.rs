@@ -9,14 +9,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::net::{RecvFlags, recv, sockopt};
+use rustix::net::sockopt;
 
+use super::answer::{After, Answer, plain};
 use super::check::Checker;
-use super::http::{Arrived, NoRequest, read_request, response_head};
+use super::http::{Arrived, NoRequest, read_request};
 use super::reply::{Gate, Reply, Served, Step, Usage, What};
 use super::request::{Asked, Lane, Request, Wire};
 use super::script::{LaneOf, Script};
-use super::stream::{self, Response};
+use super::stream;
 
 /// Runs once, when a certain request has arrived.
 pub(super) struct Hook {
@@ -62,14 +63,6 @@ struct State {
     answering: usize,
     /// Answers and complaints that `wait_for_news` has told.
     told: (usize, usize),
-}
-
-/// How a connection goes on after an answer.
-#[derive(PartialEq)]
-enum After {
-    KeepAlive,
-    Close,
-    Reset,
 }
 
 impl Provider {
@@ -497,7 +490,7 @@ fn exchange(shared: &Shared, stream: &TcpStream, arrived: Arrived) -> After {
     let close = state.refusal_due().is_some();
     drop(state);
 
-    let mut answer = Answer { stream, shared, close, status: None, body_bytes: 0, whole: false, buffer: Vec::new() };
+    let mut answer = Answer::new(stream, &shared.closing, close);
     let after = answer.send(&reply, &response, hold.as_ref());
     guard.served = Some(Served {
         n: request.n,
@@ -525,139 +518,5 @@ impl Drop for Answering<'_> {
         state.served.extend(self.served.take());
         drop(state);
         self.shared.changed.notify_all();
-    }
-}
-
-fn plain(mut stream: &TcpStream, status: u16, body: &str) -> After {
-    let headers = [("content-type".to_owned(), "application/json".to_owned())];
-    let mut bytes = response_head(status, &headers, Some(body.len()), false);
-    bytes.extend_from_slice(body.as_bytes());
-    if stream.write_all(&bytes).is_ok() { After::KeepAlive } else { After::Close }
-}
-
-/// One answer on its way.
-struct Answer<'a> {
-    stream: &'a TcpStream,
-    shared: &'a Shared,
-    close: bool,
-    status: Option<u16>,
-    body_bytes: usize,
-    whole: bool,
-    /// Not written yet: an answer that goes out undisturbed is one write.
-    buffer: Vec<u8>,
-}
-
-impl Answer<'_> {
-    /// `None` when the client is gone or the provider ends.
-    fn send(&mut self, reply: &Reply, response: &Response, hold: Option<&Gate>) -> Option<After> {
-        for gate in hold.into_iter().chain(&reply.gate) {
-            if !gate.pass(|| self.gone()) {
-                return None;
-            }
-        }
-        if let Some(stall) = reply.stall.filter(|stall| stall.after_bytes.is_none()) {
-            self.wait(stall.time)?;
-        }
-        if reply.reset && reply.cut_after.is_none() || reply.refuse_connection {
-            return Some(After::Reset);
-        }
-        let total: usize = response.pieces.iter().map(Vec::len).sum();
-        let length = (!response.chunked).then_some(total);
-        self.buffer = response_head(response.status, &response.headers, length, self.close);
-        self.status = Some(response.status);
-
-        let split;
-        let pieces: Vec<&[u8]> = match reply.split {
-            Some(bytes) => {
-                split = response.pieces.concat();
-                split.chunks(bytes).collect()
-            }
-            None => response.pieces.iter().map(Vec::as_slice).collect(),
-        };
-        let mut stall = reply.stall.and_then(|stall| stall.after_bytes.map(|after| (after, stall.time)));
-        for mut piece in pieces {
-            if let Some(cut) = reply.cut_after {
-                piece = &piece[..piece.len().min(cut - self.body_bytes)];
-            }
-            if let Some((after, time)) = stall.filter(|(after, _)| *after < self.body_bytes + piece.len()) {
-                let (before, behind) = piece.split_at(after - self.body_bytes);
-                self.piece(response, before);
-                self.flush()?;
-                self.wait(time)?;
-                stall = None;
-                piece = behind;
-            }
-            self.piece(response, piece);
-            if reply.cut_after == Some(self.body_bytes) {
-                self.flush()?;
-                return Some(if reply.reset { After::Reset } else { After::Close });
-            }
-            if reply.split.is_some() || reply.pace.is_some() {
-                self.flush()?;
-            }
-            if let Some(pace) = reply.pace {
-                self.wait(Some(pace))?;
-            }
-        }
-        if let Some((_, time)) = stall {
-            self.flush()?;
-            self.wait(time)?;
-        }
-        if response.chunked {
-            self.buffer.extend_from_slice(b"0\r\n\r\n");
-        }
-        self.flush()?;
-        self.whole = true;
-        Some(if self.close { After::Close } else { After::KeepAlive })
-    }
-
-    fn piece(&mut self, response: &Response, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        self.body_bytes += bytes.len();
-        if response.chunked {
-            self.buffer.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
-            self.buffer.extend_from_slice(bytes);
-            self.buffer.extend_from_slice(b"\r\n");
-        } else {
-            self.buffer.extend_from_slice(bytes);
-        }
-    }
-
-    fn flush(&mut self) -> Option<()> {
-        let mut stream = self.stream;
-        stream.write_all(&self.buffer).ok()?;
-        self.buffer.clear();
-        Some(())
-    }
-
-    /// Waits that long, or without a time for good; `None` as soon as the client hangs up or the provider ends
-    /// (which hangs up for it).
-    fn wait(&self, time: Option<Duration>) -> Option<()> {
-        if time.is_some_and(|time| time.is_zero()) {
-            return Some(());
-        }
-        self.stream.set_read_timeout(time).ok()?;
-        let looked = self.stream.peek(&mut [0]);
-        self.stream.set_read_timeout(None).ok()?;
-        match looked {
-            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
-                Some(())
-            }
-            Ok(0) | Err(_) => None,
-            // A client that sends on before it has its answer: nothing here does.
-            Ok(_) => None,
-        }
-    }
-
-    /// Whether the client has hung up or the provider ends.
-    fn gone(&self) -> bool {
-        let looked = recv(self.stream, &mut [0u8][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        let hung_up = match looked {
-            Ok((_, bytes)) => bytes == 0,
-            Err(error) => error != rustix::io::Errno::AGAIN,
-        };
-        hung_up || self.shared.closing.load(Ordering::SeqCst)
     }
 }
