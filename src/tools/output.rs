@@ -374,7 +374,7 @@ mod tests {
 
     fn spool_of(body: &[u8]) -> (tempfile::TempDir, Spool) {
         let dir = tempfile::tempdir().expect("a folder");
-        let spool = Spool::in_dir(dir.path().join("spool")).expect("a spool");
+        let spool = Spool::new(dir.path().join("spool"));
         assert_eq!(spool.put(body).expect("a body"), 1);
         (dir, spool)
     }

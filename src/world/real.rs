@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
 
@@ -147,9 +147,4 @@ impl Env for RealEnv {
         vars.sort();
         vars
     }
-}
-
-/// Milliseconds since 1970, for names and comparisons.
-pub fn unix_millis(time: SystemTime) -> u128 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis())
 }

@@ -12,3 +12,4 @@ mod sandbox;
 mod sandbox_tests;
 mod source;
 mod source_rules;
+mod wires;

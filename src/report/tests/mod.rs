@@ -72,6 +72,7 @@ impl Script {
             t: format!("2026-11-29T{clock}.512Z"),
             run: "run-1".into(),
             session: "session-20261129-120000-0a1b2c3d".into(),
+            fact: None,
             event,
         });
         self

@@ -127,7 +127,7 @@ fn history_is_that_of_the_branch_and_money_that_of_the_session() {
         tool("c1", ToolStatus::Ok),
         result("c1", "kept too"), // 8
         tasks("old"),             // 9
-        Fact::Turn { iteration: 1, end: TurnEnd::Done, summary: None },
+        Fact::Turn { iteration: 1, end: TurnEnd::Done, summary: None, why: None },
         Fact::Checks { iteration: 1, results: vec![check("a")] }, // 11
         verdict(VerdictKind::Unmet),                              // 12
         progress(1),
@@ -137,7 +137,7 @@ fn history_is_that_of_the_branch_and_money_that_of_the_session() {
         assistant("left too", &["c9"]), // 17
         tool("c9", ToolStatus::Ok),
         tasks("new"), // 19
-        Fact::Turn { iteration: 2, end: TurnEnd::Stuck, summary: None },
+        Fact::Turn { iteration: 2, end: TurnEnd::Stuck, summary: None, why: None },
         verdict(VerdictKind::Impossible),
         progress(2),
         Fact::Elapsed { active_ms: 50, waited_ms: 7 },

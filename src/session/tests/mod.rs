@@ -225,6 +225,7 @@ pub(crate) fn settled(lane: Lane, n: u64, attempts: Vec<Attempt>) -> Fact {
         error: None,
         reply: None,
         input_transformations: None,
+        factor_pct: Some(100),
     }))
 }
 
@@ -420,7 +421,7 @@ pub(crate) fn samples() -> Vec<Fact> {
         Fact::Message(Message::User { origin: Origin::Steer, text: HARD.into() }),
         Fact::Message(Message::Operator { text: HARD.into() }),
         Fact::Learned { window_tokens: None, factor_pct: Some(120) },
-        Fact::Turn { iteration: 1, end: TurnEnd::Done, summary: Some(HARD.into()) },
+        Fact::Turn { iteration: 1, end: TurnEnd::Done, summary: Some(HARD.into()), why: None },
         Fact::Checks { iteration: 1, results: vec![check("test"), check("lint")] },
         progress(2),
         call(Lane::Judge, 1),

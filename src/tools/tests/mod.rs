@@ -186,7 +186,7 @@ impl Rig {
         };
         // Shown under another name than it has, as in a replay: what the model sees must never hold the real one.
         let roots = Roots { real: base.join("ws"), shown: "/shown/project".into() };
-        let spool = Spool::in_dir(base.join("spool")).expect("a spool");
+        let spool = Spool::new(base.join("spool"));
         Rig { dir, exec, world, roots, spool, tools: Tools::new(options) }
     }
 

@@ -291,7 +291,7 @@ proptest! {
             let mut out = Vec::new();
             let count = wire.messages(&messages, false, &mut out);
             if count > 0 {
-                let body: Vec<u8> = at_once.body(&front(&[])).concat();
+                let body: Vec<u8> = at_once.body(&wire.front(&front(&[]))).concat();
                 let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
                 let system = u64::from(wire == Wire::OpenAiChat && !system.is_empty());
                 prop_assert_eq!(body["messages"].as_array().unwrap().len() as u64, count + system);
