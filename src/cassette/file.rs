@@ -73,7 +73,8 @@ pub(super) struct Reply {
 pub(super) struct End {
     /// Replies by lane.
     pub counts: BTreeMap<String, u64>,
-    /// Of the session's last run.
+    /// Of the session's last run. (Read so that it may be null but not missing: no digest covers this line.)
+    #[serde(deserialize_with = "Option::deserialize")]
     pub outcome: Option<Outcome>,
     /// Of every byte before this line.
     pub sha256: String,

@@ -198,7 +198,13 @@ impl Session {
 
     /// Reads a session's facts without a lock and without repairing anything; a torn last line is left out.
     pub fn read(dir: &Path) -> Result<(Header, Vec<Line>), SessionError> {
-        let log = read_log(&dir.join(LOG_FILE))?;
+        let path = dir.join(LOG_FILE);
+        if !path.is_file() {
+            return Err(SessionError::Unknown {
+                id: dir.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            });
+        }
+        let log = read_log(&path)?;
         Ok((log.header, log.lines))
     }
 
@@ -213,6 +219,9 @@ impl Session {
     /// One `write` of one whole line; then the events that derive from it go to events.jsonl and the listeners.
     /// Returns the line's seq. After an error nothing more is written, and every further append gives that kind of
     /// error. (A fact that cannot be encoded, or a tip that is no entry, is refused without such an end.)
+    ///
+    /// A session begins with `frozen`, then `run`; a resumed one with `run`: its event is the first of the run, and
+    /// names the goal.
     pub fn append(&self, fact: Fact) -> Result<u64, SessionError> {
         let now = self.now();
         let mut records = Vec::new();

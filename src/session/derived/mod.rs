@@ -171,7 +171,7 @@ impl Overview {
     pub(super) fn observe(&mut self, line: &Line) {
         self.metadata.seq = line.seq;
         self.metadata.updated_at.clone_from(&line.t);
-        let (metadata, goal) = (&mut self.metadata.outcome, &mut self.metadata.goal);
+        let (outcome, goal) = (&mut self.metadata.outcome, &mut self.metadata.goal);
         match &line.fact {
             Fact::Frozen(frozen) => {
                 goal.name.clone_from(&frozen.goal_name);
@@ -182,14 +182,14 @@ impl Overview {
                 self.metadata.usage.priced = !frozen.endpoints.values().any(unpriced);
             }
             Fact::Run(run) => {
-                *metadata = None;
+                *outcome = None;
                 goal.state = "running".to_owned();
                 goal.limits = Some(run.limits.clone());
                 self.run.clone_from(&run.run);
                 self.charge_open();
             }
             Fact::End(end) => {
-                *metadata = Some(end.outcome);
+                *outcome = Some(end.outcome);
                 goal.state = end.outcome.name().to_owned();
                 self.tool = None;
                 self.charge_open();

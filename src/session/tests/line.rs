@@ -78,3 +78,13 @@ fn a_known_kind_with_wrong_fields_is_an_error_and_a_new_field_is_none() {
     let newer = r#"{"seq":1,"t":"t","kind":"iteration","iteration":1,"added_later":true}"#;
     assert_eq!(serde_json::from_str::<Line>(newer).expect(newer).fact, Fact::Iteration { iteration: 1 });
 }
+
+#[test]
+fn the_schema_names_every_known_kind() {
+    let schema = serde_json::to_string(&schemars::schema_for!(Line)).expect("a schema");
+    for kind in Fact::KINDS {
+        assert!(schema.contains(&format!("\"const\":\"{kind}\"")), "{kind}");
+    }
+    assert!(!schema.contains("\"const\":\"unknown\""), "what is unknown has no schema");
+    assert!(schema.contains(r#""required":["seq","t"]"#), "id and parent may be absent");
+}

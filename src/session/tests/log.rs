@@ -387,3 +387,18 @@ fn the_spool_counts_on_and_reads_ranges() {
     let opened = lab.open("s").expect("opened");
     assert_eq!(opened.session.spool().put(b"x").expect("spooled"), 3);
 }
+
+#[test]
+fn a_store_that_cannot_be_made_is_an_error_with_its_path() {
+    let lab = Lab::new();
+    let file = lab.temp.path().join("a-file");
+    std::fs::write(&file, "").expect("a file");
+    let made = Session::create(&lab.world, &Store::new(file.clone()), &lab.workspace, "s", "r", Vec::new());
+    match made.err() {
+        Some(error @ SessionError::Io { .. }) => {
+            assert!(error.to_string().starts_with(&format!("make {}", file.display())), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(Session::read(&lab.dir("none")), Err(SessionError::Unknown { id }) if id == "none"));
+}
