@@ -89,7 +89,7 @@ impl Git {
 
     /// HEAD, branch, and what is dirty. `Ok(None)`: not a repository.
     pub async fn state(&self, world: &World) -> Result<Option<GitState>, WorkspaceError> {
-        let Some(repository) = self.repository() else { return Ok(None) };
+        let Some(repository) = self.tracked(world).await? else { return Ok(None) };
         let own = self.excludes();
         let mut args = vec!["status", "--porcelain=v1", "-z", "--no-renames", "--"];
         args.extend(own.iter().map(String::as_str));
@@ -117,7 +117,7 @@ impl Git {
     /// Writes the tree of everything (tracked, dirty, untracked, not ignored) into a private object store; its id.
     /// Untracked files over 20 MB and spettro's own are left out. `Ok(None)`: not a repository.
     pub async fn snapshot(&self, world: &World) -> Result<Option<String>, WorkspaceError> {
-        let Some(repository) = self.repository() else { return Ok(None) };
+        let Some(repository) = self.tracked(world).await? else { return Ok(None) };
         let objects = self.scratch.join("objects");
         private_folder(&objects)?;
         let env = self.private(&self.copy_index(&repository)?);
@@ -177,6 +177,17 @@ impl Git {
 
     fn repository(&self) -> Option<Repository> {
         Repository::around(&self.roots.real)
+    }
+
+    /// The repository, unless it ignores the workspace: a copy below somebody's versioned home folder is none of it.
+    async fn tracked(&self, world: &World) -> Result<Option<Repository>, WorkspaceError> {
+        let Some(repository) = self.repository() else { return Ok(None) };
+        if repository.top == self.roots.real {
+            return Ok(Some(repository));
+        }
+        // Prints the folder, or nothing and status 1.
+        let ignored = self.run_allowing(world, &["check-ignore", "--", "."], &[], &[0, 1]).await?;
+        Ok(ignored.is_empty().then_some(repository))
     }
 
     /// The workspace's path inside the repository with a closing slash, or nothing at its top.

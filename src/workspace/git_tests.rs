@@ -206,6 +206,15 @@ fn a_folder_of_a_repository_sees_only_itself() {
 }
 
 #[test]
+fn a_folder_that_the_repository_ignores_is_none_of_it() {
+    let sample = Sample::new();
+    sample.sh("mkdir -p copies/one && printf copies > .git/info/exclude && printf x > copies/one/x");
+    let git = Git::new(Roots::same(sample.work().join("copies/one")), sample.dir.path().join("scratch"));
+    assert_eq!(wait(git.state(&world())).unwrap(), None);
+    assert_eq!(wait(git.snapshot(&world())).unwrap(), None);
+}
+
+#[test]
 fn a_linked_worktree_works_the_same() {
     let sample = Sample::new();
     sample.sh("git worktree add -q -b side ../tree");

@@ -177,7 +177,7 @@ fn names_of_any_bytes_and_unreadable_files_are_fine() {
     fs::write(dir.path().join(&odd), "x").unwrap();
     symlink("nowhere", dir.path().join("dangling")).unwrap();
     write(dir.path(), "secret", "s");
-    fs::set_permissions(dir.path().join("secret"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(dir.path().join("secret"), fs::Permissions::from_mode(0o000)).unwrap();
     let mut tree = tree(dir.path());
     let digest = tree.digest(&world()).unwrap();
     assert_eq!(digest, fresh(dir.path()));

@@ -13,6 +13,7 @@ use crate::model::wire::Wire;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Table {
+    #[cfg_attr(not(test), expect(dead_code, reason = "for readers of the table"))]
     pub version: u32,
     pub providers: BTreeMap<String, Provider>,
     /// Sorted by name.
