@@ -29,7 +29,8 @@ pub struct Seen {
 /// names. Children are hit the moment they are seen, since nobody else can reap them, and with their groups, which
 /// fork cannot outrun; deeper ones after the look.
 pub fn kill_pass(me: i32, spared: impl Fn(&Stat) -> bool) -> Seen {
-    let own_group = rustix::process::getpgrp().as_raw_nonzero().get();
+    // 0 when the group began outside of our pid namespace.
+    let own_group = proc::stat(me).map_or(0, |stat| stat.group);
     let (mut all, mut groups, mut seen) = (Vec::new(), HashSet::new(), Seen::default());
     proc::each(|stat| {
         if stat.parent == me {

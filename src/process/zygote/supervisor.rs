@@ -25,6 +25,8 @@ use crate::world::Leftover;
 /// How long killed processes may take to disappear before they are reported as survivors.
 const KILL_BUDGET: Duration = Duration::from_secs(5);
 const COUNT_EVERY: Duration = Duration::from_millis(200);
+/// A look at every process of the machine is not cheap; without a sign of growth it is taken only so often.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
 enum Phase {
@@ -39,6 +41,16 @@ enum Phase {
     Killing {
         since: Instant,
     },
+}
+
+/// The last count of descendants.
+struct Look {
+    at: Instant,
+    alive: usize,
+    /// Threads of the whole machine then.
+    threads: usize,
+    /// A descendant has ended since.
+    stale: bool,
 }
 
 enum Children {
@@ -62,6 +74,7 @@ struct Supervisor {
     deadline: Option<Instant>,
     leftovers: Vec<Leftover>,
     next_count: Instant,
+    last_look: Look,
     /// The number of living descendants last reported after a job's leader had ended.
     reported: Option<usize>,
 }
@@ -83,6 +96,13 @@ fn run(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> std::io
     let signals = sys::signal_fd(&[libc::SIGCHLD, libc::SIGUSR1])?;
     let mut incoming = Vec::new();
     let Some(request) = receive_request(&control, &mut incoming)? else { return Ok(()) };
+    if ordered_already(&control, &incoming) {
+        send(
+            &control,
+            &Report::Gone(Gone { status: None, reason: Reason::Ordered, leftovers: Vec::new(), survivors: Vec::new() }),
+        );
+        return Ok(());
+    }
     let deadline = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let started = start_leader(&request, &output, &null);
     // From here on only the tree holds the output pipe.
@@ -111,6 +131,7 @@ fn run(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> std::io
         deadline,
         leftovers: Vec::new(),
         next_count: Instant::now() + COUNT_EVERY,
+        last_look: Look { at: Instant::now(), alive: 1, threads: proc::threads().unwrap_or(0), stale: false },
         reported: None,
     };
     let survivors = supervisor.watch();
@@ -135,6 +156,13 @@ fn receive_request(control: &OwnedFd, incoming: &mut Vec<u8>) -> std::io::Result
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// True when the tree is to end before it has begun.
+fn ordered_already(control: &OwnedFd, incoming: &[u8]) -> bool {
+    let mut byte = [0];
+    let waiting = rustix::net::recv(control, byte.as_mut_slice(), RecvFlags::DONTWAIT | RecvFlags::PEEK);
+    !incoming.is_empty() || waiting.is_ok()
 }
 
 fn start_leader(request: &Request, output: &OwnedFd, null: &OwnedFd) -> Result<Pid, NotStarted> {
@@ -219,7 +247,13 @@ impl Supervisor {
                     let exited = status.exit_status().map(Status::Exited);
                     self.status = exited.or(status.terminating_signal().map(Status::Signaled));
                 }
-                Ok(Some(_)) => {}
+                Ok(Some(_)) => {
+                    // One less: a job's count is to be told soon.
+                    if self.reported.is_some() {
+                        self.next_count = Instant::now();
+                        self.last_look.stale = true;
+                    }
+                }
                 Ok(None) => return Children::Some,
                 Err(Errno::INTR) => {}
                 Err(_) => return Children::None,
@@ -270,15 +304,30 @@ impl Supervisor {
     }
 
     fn count(&mut self, now: Instant) {
+        self.next_count = now + COUNT_EVERY;
+        let threads = proc::threads();
+        if !self.worth_a_look(now, threads) {
+            return;
+        }
         let alive = self.living().len();
         // A machine with very many processes is not looked at all the time.
         self.next_count = now + COUNT_EVERY.max(20 * now.elapsed());
+        self.last_look = Look { at: now, alive, threads: threads.unwrap_or(0), stale: false };
         if alive > self.request.max_descendants {
             self.kill(Reason::TooMany);
         } else if self.reported.is_some_and(|reported| reported != alive) {
             self.reported = Some(alive);
             send(&self.control, &Report::Alive(alive));
         }
+    }
+
+    /// True when descendants could have become too many, or a job's count could have changed.
+    fn worth_a_look(&self, now: Instant, threads: Option<usize>) -> bool {
+        let most = self.request.max_descendants;
+        let due = now.duration_since(self.last_look.at) >= LOOK_EVERY;
+        let Some(threads) = threads else { return due };
+        let grown = threads.saturating_sub(self.last_look.threads) > most.saturating_sub(self.last_look.alive) / 2;
+        (threads > most && (grown || due)) || (self.reported.is_some() && (due || self.last_look.stale))
     }
 
     /// TERM and CONT to every descendant once: a handler that cleans up may start processes of its own, and those
