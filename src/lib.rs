@@ -2,6 +2,7 @@
 //!
 //! The map of rooms; `ARCHITECTURE.md` says how they work together.
 
+pub mod cli;
 pub mod event;
 pub mod goal;
 pub mod model;
