@@ -10,6 +10,7 @@ pub mod exit_codes;
 pub mod failure;
 pub mod help;
 mod lanes;
+mod later;
 mod models;
 mod run;
 pub mod schema;
@@ -46,9 +47,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
         Verb::Schema(args) => schema(args.of, &mut out),
         Verb::Checks(args) => checks::checks(args, dispositions, &mut out, &mut err),
         Verb::Cassette(args) => cassette::cassette(args, &mut out),
-        Verb::Steer(_) | Verb::Stop(_) | Verb::Jobs(_) => {
-            Err(Failure::usage("this verb is not in this version yet"))
-        }
+        Verb::Steer(_) | Verb::Stop(_) | Verb::Jobs(_) => Err(Failure::usage("this verb is not in this version yet")),
     };
     match ended {
         Ok(outcome) => outcome.into(),

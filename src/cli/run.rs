@@ -11,7 +11,9 @@ use super::failure::Failure;
 use super::lanes::NoExec;
 use super::models::models;
 use crate::event::{Outcome, Record, RunResult};
-use crate::goal::{Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs};
+use crate::goal::{
+    Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs,
+};
 use crate::model::{Endpoint, KeySource};
 use crate::process::{self, Dispositions, ProcessOptions, Signals};
 use crate::report::{ColourChoice, Console, Format, Look, summary_markdown};
@@ -238,15 +240,8 @@ fn start(
         .tempdir()
         .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
     let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref()]);
-    let child = process::child_environment(
-        &env.vars(),
-        &config.env,
-        &keys,
-        &secrets,
-        &workspace,
-        run_id,
-        temporary.path(),
-    );
+    let child =
+        process::child_environment(&env.vars(), &config.env, &keys, &secrets, &workspace, run_id, temporary.path());
     let exec = process::start(ProcessOptions {
         environment: child.vars,
         secrets: secrets.clone(),
@@ -274,9 +269,7 @@ fn start(
         console: console.clone(),
         removed: child.removed,
     };
-    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        local.block_on(&runtime, go.drive(signals))
-    }));
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| local.block_on(&runtime, go.drive(signals))));
     match ended {
         Ok(result) => Ok(result?),
         Err(panic) => {
@@ -294,7 +287,9 @@ pub fn current_dir() -> Result<PathBuf, Failure> {
 
 fn read_stdin() -> Result<String, Failure> {
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|error| Failure::usage(format!("read the goal from stdin: {error}")))?;
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|error| Failure::usage(format!("read the goal from stdin: {error}")))?;
     Ok(text)
 }
 
@@ -330,10 +325,14 @@ fn earlier(
     let (header, lines) = Session::read(&dir)?;
     let state = session::fold(&lines);
     if state.ends.last().is_some_and(|end| end.outcome == Outcome::Met) {
-        return Err(Failure::usage(format!("session `{}` is met already", header.id)).hint("start a new run without `--resume`"));
+        return Err(Failure::usage(format!("session `{}` is met already", header.id))
+            .hint("start a new run without `--resume`"));
     }
     let Some(frozen) = state.frozen else {
-        return Err(Failure::new(Outcome::Unusable, format!("session `{}` ended before it began; nothing to resume", header.id)));
+        return Err(Failure::new(
+            Outcome::Unusable,
+            format!("session `{}` ended before it began; nothing to resume", header.id),
+        ));
     };
     if let Some(loaded) = loaded
         && goal_digest(&loaded.config.goal) != frozen.goal_digest
@@ -381,15 +380,12 @@ fn key_names<'a>(endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>) -> V
 }
 
 /// The values that may appear nowhere: keys in use, variables that look like secrets, and those under `redact`.
-fn secrets<'a>(
-    config: &Config,
-    endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>,
-    env: &dyn Env,
-) -> Secrets {
+fn secrets<'a>(config: &Config, endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>, env: &dyn Env) -> Secrets {
     let keys = key_names(endpoints);
-    let values = env.vars().into_iter().filter(|(name, _)| {
-        keys.contains(name) || config.redact.contains(name) || process::looks_secret(name)
-    });
+    let values = env
+        .vars()
+        .into_iter()
+        .filter(|(name, _)| keys.contains(name) || config.redact.contains(name) || process::looks_secret(name));
     Secrets::new(values)
 }
 
@@ -441,7 +437,8 @@ impl Go<'_> {
             Some(earlier) => {
                 let opened = Session::open(&world, &earlier.dir, run_id, vec![shown]).await?;
                 notes.extend(opened.notes);
-                let lines = if opened.lines.len() >= earlier.lines.len() { opened.lines } else { earlier.lines.clone() };
+                let lines =
+                    if opened.lines.len() >= earlier.lines.len() { opened.lines } else { earlier.lines.clone() };
                 (opened.session, lines)
             }
             None => {
@@ -504,9 +501,7 @@ impl Go<'_> {
 /// A run that could not begin: nothing was asked of a model, so nothing but its folder is left, and that goes too.
 async fn give_up(world: &World, session: &Session, run_id: &str, cause: Cause, fresh: bool) -> RunResult {
     world.exec.shutdown(std::time::Duration::from_secs(5)).await;
-    if fresh
-        && let Err(error) = session.clone().discard()
-    {
+    if fresh && let Err(error) = session.clone().discard() {
         tracing::warn!(%error, "the unused session cannot be removed");
     }
     early(run_id, cause.outcome, cause.message, cause.hint)

@@ -413,15 +413,16 @@ async fn setup(parts: &RunParts) -> Result<(), Cause> {
     let limit = Duration::from_millis(parts.config.limits.command_ms);
     for step in &parts.config.setup {
         let command = command(CommandKind::Setup, step, &parts.roots, Path::new(""), limit, &[]);
-        let failed = |what: String| {
-            Cause::new(Outcome::Environment, format!("setup `{}` {what}", step.shown))
-        };
-        let finished = parts.world.exec.run(command).await.map_err(|error| failed(format!("did not start: {error}")))?;
+        let failed = |what: String| Cause::new(Outcome::Environment, format!("setup `{}` {what}", step.shown));
+        let finished =
+            parts.world.exec.run(command).await.map_err(|error| failed(format!("did not start: {error}")))?;
         let output = text(&finished.output);
         match finished.ending {
             Ended::Exited(0) => {}
             Ended::Exited(code) => return Err(failed(format!("failed with exit {code}")).hint(last_lines(&output))),
-            Ended::TimedOut => return Err(failed("took longer than `limits.command`".to_owned()).hint(last_lines(&output))),
+            Ended::TimedOut => {
+                return Err(failed("took longer than `limits.command`".to_owned()).hint(last_lines(&output)));
+            }
             other => return Err(failed(format!("ended as {other:?}")).hint(last_lines(&output))),
         }
     }
@@ -481,6 +482,7 @@ fn start_fact(parts: &RunParts, resumed: bool, git: &GitState) -> Result<(), Cau
             run: parts.run.clone(),
             version: parts.version.clone(),
             resumed,
+            recorded: parts.world.transport.recorded(),
             config_digest: parts.config.digest.clone(),
             model: parts.endpoint.name(),
             judge_model: parts.judge.as_ref().map(Endpoint::name),

@@ -148,7 +148,7 @@ pub enum Fact {
 
 impl Fact {
     /// The kinds that this build reads (`Unknown` holds all others).
-    pub const KINDS: [&str; 23] = [
+    pub const KINDS: [&str; 25] = [
         "frozen",
         "message",
         "tasks",
@@ -158,6 +158,8 @@ impl Fact {
         "recut",
         "run",
         "call",
+        "attempt",
+        "baseline",
         "settled",
         "tool_started",
         "tool",
@@ -289,6 +291,9 @@ pub struct RunStart {
     /// Of spettro.
     pub version: String,
     pub resumed: bool,
+    /// Replies come from a cassette.
+    #[serde(default)]
+    pub recorded: bool,
     pub config_digest: String,
     pub model: String,
     pub judge_model: Option<String>,

@@ -97,6 +97,7 @@ fn run_started(run: &RunStart, goal: &str) -> Event {
         endpoints: run.endpoints.clone(),
         sandbox: run.sandbox.clone(),
         resumed: run.resumed,
+        recorded: run.recorded,
     }
 }
 
