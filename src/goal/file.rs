@@ -42,7 +42,7 @@ pub use schema::schema;
 pub use source::{Origin, Problem};
 
 /// Most bytes of a goal file or a configuration file.
-const MOST_FILE_BYTES: usize = 1024 * 1024;
+const MOST_FILE_BYTES: usize = 256 * 1024;
 
 /// Where the goal comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,7 +203,11 @@ fn open_goal(source: &GoalSource, cwd: &Path, problems: &mut Vec<Problem>, compl
         }
         GoalSource::Stdin(text) => {
             let text = text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();
-            (Origin::GoalFile("stdin".to_owned()), None, cwd.to_owned(), Ok(text))
+            let text = match text.len() {
+                0..=MOST_FILE_BYTES => Ok(text),
+                bytes => Err(format!("has {bytes} bytes; at most {MOST_FILE_BYTES}")),
+            };
+            (Origin::GoalFile("stdin".to_owned()), None, cwd.to_owned(), text)
         }
         GoalSource::Stored { yaml, goal_file } => {
             (Origin::Session, goal_file.clone(), cwd.to_owned(), Ok(yaml.clone()))

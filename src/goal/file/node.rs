@@ -12,6 +12,9 @@ use serde::de::{
 /// Most values in one file, aliases expanded: what bounds memory when a file repeats its anchors.
 const MOST_VALUES: usize = 20_000;
 
+/// Most brackets and braces open at once. The parser goes through all of them at each further one.
+const MOST_OPEN: usize = 1_000;
+
 /// One value as it was written.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Node {
@@ -78,11 +81,32 @@ impl From<serde_yaml::Error> for Syntax {
 
 /// Reads one YAML document. An empty one is [`Node::Null`].
 pub(super) fn parse(text: &str) -> Result<Node, Syntax> {
+    check_brackets(text)?;
     let count = Cell::new(0);
     let mut node = Build { count: &count }.deserialize(serde_yaml::Deserializer::from_str(text))?;
     // A second pass over the same events, led by the first one's result, asks for the text of each number.
     Fill(&mut node).deserialize(serde_yaml::Deserializer::from_str(text))?;
     Ok(node)
+}
+
+/// Counts brackets wherever they stand, in texts too: nobody has a thousand more open than closed ones there.
+fn check_brackets(text: &str) -> Result<(), Syntax> {
+    let mut open = 0usize;
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > MOST_OPEN {
+            let before = &text[..index];
+            let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+            let at = (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1);
+            let message = format!("more than {MOST_OPEN} brackets are open at once");
+            return Err(Syntax { message, at: Some(at) });
+        }
+    }
+    Ok(())
 }
 
 struct Build<'a> {

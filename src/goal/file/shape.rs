@@ -22,7 +22,7 @@ pub(super) struct Reader<'a> {
 }
 
 /// Problems that are given a line and column, and a suggestion; each costs a walk through the file or the table.
-const MOST_LOCATED: usize = 100;
+const MOST_LOCATED: usize = 50;
 
 impl<'a> Reader<'a> {
     pub(super) fn new(

@@ -176,3 +176,19 @@ proptest! {
         prop_assert_eq!(place.source(&stored).unwrap().config, config);
     }
 }
+
+#[test]
+fn texts_made_to_be_slow_are_refused_early() {
+    let place = Place::new();
+    let first = |text: String| place.source(&GoalSource::Stdin(text)).unwrap_err()[0].to_string();
+    // The parser's time grows with the square of what is open at once: this one would take half an hour.
+    let open = "[".repeat(200_000);
+    assert_eq!(
+        first(format!("version: 1\na: {open}")),
+        "stdin:2:1004: is not valid YAML: more than 1000 brackets are open at once"
+    );
+    assert_eq!(first("- ".repeat(20_000)), "stdin:1:257: is not valid YAML: recursion limit exceeded");
+    let wide: String = (0..20_000).map(|n| format!("k{n}: 1\n")).collect();
+    assert!(first(wide).ends_with("is not valid YAML: more than 20000 values"));
+    assert_eq!(first(format!("a: {}", "x".repeat(300_000))), "stdin: has 300003 bytes; at most 262144");
+}
