@@ -430,6 +430,7 @@ pub(crate) fn samples() -> Vec<Fact> {
         settled(Lane::Judge, 1, vec![attempt((0, 0))]),
         verdict(VerdictKind::Unmet),
         Fact::Elapsed { active_ms: 1000, waited_ms: 20 },
+        Fact::Baseline { git_tree: None, listing: Some("baseline.json".into()) },
         Fact::Notice { code: "dirty".into(), text: HARD.into() },
         Fact::Interrupted { reason: "terminated".into() },
         Fact::Tip { entry: "e1".into() },
