@@ -219,8 +219,8 @@ impl Shared {
             Owner::Job { id, .. } => id.clone(),
         };
         let request = self.request(command, &name, matches!(owner, Owner::Job { .. }))?;
-        let (reader, writer) =
-            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        let (reader, writer) = std::io::pipe().map_err(failed)?;
+        let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
         rustix::io::ioctl_fionbio(&reader, true).map_err(|error| failed(error.into()))?;
         let output = sys::watch(reader, Interest::READABLE).map_err(failed)?;
         let tree = loop {

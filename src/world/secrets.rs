@@ -328,7 +328,7 @@ mod tests {
             char::from(alphabet[usize::from_str_radix(&padded, 2).unwrap()])
         });
         let mut out: String = sextets.collect();
-        while out.len() % 4 != 0 {
+        while !out.len().is_multiple_of(4) {
             out.push('=');
         }
         out

@@ -79,14 +79,36 @@ struct Supervisor {
     reported: Option<usize>,
 }
 
+/// What all supervisors have from their zygote.
+pub struct Common {
+    pub zygote: Pid,
+    /// `/dev/null`.
+    pub null: OwnedFd,
+    oom_score_adj: CString,
+}
+
+impl Common {
+    /// To be made in the zygote.
+    pub fn new(null: OwnedFd) -> Common {
+        Common { zygote: rustix::process::getpid(), null, oom_score_adj: raised_oom_score() }
+    }
+}
+
+/// Half way from ours to the most, so that memory pressure ends commands before spettro.
+fn raised_oom_score() -> CString {
+    let ours = std::fs::read_to_string("/proc/self/oom_score_adj").ok();
+    let ours: i32 = ours.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    CString::new((ours + (1000 - ours) / 2).to_string()).unwrap_or_default()
+}
+
 /// The life of a supervisor, just forked. Never returns into the zygote.
-pub fn supervise(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> ! {
+pub fn supervise(control: OwnedFd, output: OwnedFd, common: &Common) -> ! {
     // Errors end this process. The runner then sees its control socket close and takes care of what is left.
-    let _reported_by_the_closing_socket = run(control, output, null, zygote);
+    let _reported_by_the_closing_socket = run(control, output, common);
     sys::exit_now(0)
 }
 
-fn run(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> std::io::Result<()> {
+fn run(control: OwnedFd, output: OwnedFd, common: &Common) -> std::io::Result<()> {
     // The zygote's death arrives as a signal, which is read from `signals` like the children's.
     rustix::process::set_parent_process_death_signal(Some(Signal::USR1))?;
     rustix::process::setsid()?;
@@ -104,7 +126,7 @@ fn run(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> std::io
         return Ok(());
     }
     let deadline = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let started = start_leader(&request, &output, &null);
+    let started = start_leader(&request, &output, common);
     // From here on only the tree holds the output pipe.
     drop(output);
     let leader = match started {
@@ -123,7 +145,7 @@ fn run(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> std::io
         heard: true,
         request,
         me,
-        zygote: Some(zygote),
+        zygote: Some(common.zygote),
         leader,
         status: None,
         reason: Reason::Ended,
@@ -131,7 +153,7 @@ fn run(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> std::io
         deadline,
         leftovers: Vec::new(),
         next_count: Instant::now() + COUNT_EVERY,
-        last_look: Look { at: Instant::now(), alive: 1, threads: proc::threads().unwrap_or(0), stale: false },
+        last_look: Look { at: Instant::now(), alive: 1, threads: 0, stale: false },
         reported: None,
     };
     let survivors = supervisor.watch();
@@ -165,7 +187,7 @@ fn ordered_already(control: &OwnedFd, incoming: &[u8]) -> bool {
     !incoming.is_empty() || waiting.is_ok()
 }
 
-fn start_leader(request: &Request, output: &OwnedFd, null: &OwnedFd) -> Result<Pid, NotStarted> {
+fn start_leader(request: &Request, output: &OwnedFd, common: &Common) -> Result<Pid, NotStarted> {
     let program = request.argv.first().ok_or(NotStarted::Missing)?;
     let path = request.env.iter().find_map(|var| var.as_bytes().strip_prefix(b"PATH="));
     let programs = candidates(program, path.unwrap_or(DEFAULT_PATH));
@@ -174,9 +196,9 @@ fn start_leader(request: &Request, output: &OwnedFd, null: &OwnedFd) -> Result<P
         argv: &request.argv,
         env: &request.env,
         cwd: &request.cwd,
-        stdin: null.as_fd(),
+        stdin: common.null.as_fd(),
         output: output.as_fd(),
-        oom_score_adj: &raised_oom_score(),
+        oom_score_adj: &common.oom_score_adj,
     };
     sys::spawn_leader(&leader).map_err(|(stage, error)| match (stage, error.raw_os_error().unwrap_or(0)) {
         (Stage::Cwd, _) => NotStarted::Cwd,
@@ -202,13 +224,6 @@ fn candidates(program: &CString, path: &[u8]) -> Vec<CString> {
             CString::new(dir.join(OsStr::from_bytes(name)).into_os_string().into_encoded_bytes()).ok()
         })
         .collect()
-}
-
-/// Half way from ours to the most, so that memory pressure ends commands before spettro.
-fn raised_oom_score() -> CString {
-    let ours = std::fs::read_to_string("/proc/self/oom_score_adj").ok();
-    let ours: i32 = ours.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-    CString::new((ours + (1000 - ours) / 2).to_string()).unwrap_or_default()
 }
 
 /// Reports are small and few. One that cannot be delivered has no reader any more.
