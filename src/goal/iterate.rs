@@ -271,6 +271,11 @@ impl Loop {
                         "{count} turns in a row {}: {why}",
                         if holds[0] == Outcome::Refused { "were refused" } else { "failed" }
                     ),
+        // What was there before the first turn is nothing new.
+        let at_start = self.found.borrow_mut().as_mut().and_then(|found| found.progress.take());
+        if let Some(fact) = &at_start {
+            self.seen.take(fact);
+        }
                 ));
             }
         } else {

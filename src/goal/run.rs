@@ -534,7 +534,7 @@ fn earlier_baseline(session: &Session, lines: &[Line]) -> Result<Option<Found>, 
                         .map_err(|error| Cause::new(Outcome::Unusable, format!("read the baseline: {error}")))?,
                     None => BTreeMap::new(),
                 };
-                found = Some(Found { git_tree: git_tree.clone(), files, checks: Vec::new(), cause: None });
+                found = Some(Found { git_tree: git_tree.clone(), files, checks: Vec::new(), progress: None, cause: None });
             }
             Fact::Checks { iteration: 0, results } => {
                 if let Some(found) = &mut found {
