@@ -534,14 +534,19 @@ impl Loop {
 }
 
 /// Starts the baseline on the loop's thread and gives the gate that waits for it.
-pub fn start_baseline(baseline: Baseline, found: Rc<RefCell<Option<Found>>>) -> crate::turn::Gate {
+/// Aborted at the run's end: nothing of it may be said after the end was.
+pub fn start_baseline(
+    baseline: Baseline,
+    found: Rc<RefCell<Option<Found>>>,
+) -> (crate::turn::Gate, tokio::task::AbortHandle) {
     let task = tokio::task::spawn_local(async move {
         let result = baseline.run().await;
         let good = result.cause.is_none();
         *found.borrow_mut() = Some(result);
         good
     });
-    Box::pin(async move { task.await.unwrap_or(false) })
+    let abort = task.abort_handle();
+    (Box::pin(async move { task.await.unwrap_or(false) }), abort)
 }
 
 pub fn check_cause(error: &CheckError) -> Cause {

@@ -64,6 +64,8 @@ pub struct Run {
     timer: Timer,
     identity: Identity,
     summarize: fn(&RunResult) -> String,
+    /// Ends the baseline, where one was started.
+    baseline: Option<tokio::task::AbortHandle>,
 }
 
 /// The environment block's facts and the instruction files, read once at a session's start.
@@ -188,8 +190,8 @@ impl Run {
             Protected::new(&parts.world, &parts.roots, &parts.config.protect, parts.config.goal_file.as_deref())
                 .map_err(|error| Cause::new(Outcome::Environment, error.to_string()))?;
         let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
-        let gate = if found.borrow().is_some() {
-            None
+        let (gate, baseline) = if found.borrow().is_some() {
+            (None, None)
         } else {
             let baseline = Baseline {
                 world: parts.world.clone(),
@@ -200,7 +202,8 @@ impl Run {
                 tree: tree.clone(),
                 git: git.clone(),
             };
-            Some(start_baseline(baseline, found.clone()))
+            let (gate, abort) = start_baseline(baseline, found.clone());
+            (Some(gate), Some(abort))
         };
         let head = frozen.heads.get("agent").cloned().unwrap_or_default();
         let (conversation, unsent, mut standing) = restore(&parts, &state, &head)?;
@@ -266,7 +269,7 @@ impl Run {
             limits: parts.config.limits.clone(),
             tick: parts.tick.clone(),
         };
-        let run = Run { goal, watch, timer, identity, summarize: parts.summarize };
+        let run = Run { goal, watch, timer, identity, summarize: parts.summarize, baseline };
         let running = run.result(None);
         run.goal.session.write_result(&running, &(run.summarize)(&running)).map_err(|error| session_cause(&error))?;
         Ok(run)
@@ -299,7 +302,10 @@ impl Run {
     }
 
     async fn finish(self, outcome: Outcome) -> RunResult {
-        let cause = self.goal.standing.cause.clone();
+        if let Some(baseline) = &self.baseline {
+            baseline.abort();
+        }
+        let cause = self.goal.standing.cause(outcome).cloned();
         let session = &self.goal.session;
         let signal = outcome.signal().is_some();
         if signal {
