@@ -488,8 +488,9 @@ impl Go<'_> {
             tick: Rc::new(move |since| console_tick.tick(since)),
             summarize: summary_markdown,
         };
-        let mut result = match Run::prepare(parts).await {
-            Ok(run) => run.drive(Some(signals)).await,
+        let mut signals = Some(signals);
+        let result = match Run::prepare(parts, &mut signals).await {
+            Ok(run) => run.drive(signals).await,
             Err(cause) => give_up(&world, &session, run_id, cause, earlier.is_none()).await,
         };
         if ephemeral.is_some() {

@@ -20,7 +20,7 @@ use crate::model::{Conversation, Endpoint, Factor, Gateway};
 use crate::process::SignalEvent;
 use crate::session::{self, Fact, Frozen, Line, Message, RunStart, Session, SessionError};
 use crate::tools::{ToolOptions, Tools};
-use crate::turn::{self, Agent, AgentParts};
+use crate::turn::{self, Agent, AgentParts, Ended as Stopped};
 use crate::workspace::{Git, GitState, Protected, Tree};
 use crate::world::{CommandKind, Ending as Ended, Halt, Roots, Why, World};
 
@@ -133,6 +133,8 @@ fn endpoint_json(endpoint: &Endpoint) -> Result<serde_json::Value, Cause> {
 impl Run {
     /// Puts a run together: a new session's sources are frozen, an old one's are taken from its log.
     ///
+    /// Signals are listened to while the setup runs.
+    ///
     /// # Errors
     /// What ends the run before it began.
     pub async fn prepare(parts: RunParts) -> Result<Run, Cause> {
@@ -172,7 +174,11 @@ impl Run {
         }
 
         if !resumed {
-            setup(&parts).await?;
+            tokio::select! {
+                biased;
+                done = setup(&parts) => done?,
+                () = interrupts(signals, &parts.session, &parts.halt) => {}
+            }
         }
         let started = parts.world.clock.elapsed();
         let gateway = Rc::new(Gateway::new(
@@ -285,17 +291,12 @@ impl Run {
         let halt = self.goal.halt.clone();
         let outcome = {
             let watch = &self.watch;
-            let interrupts = async {
-                match &mut signals {
-                    Some(signals) => listen(signals, &session, &halt).await,
-                    None => std::future::pending().await,
-                }
-            };
+            watch.look();
             tokio::select! {
                 biased;
                 outcome = self.goal.run() => outcome,
                 () = watch.run() => Outcome::Internal,
-                () = interrupts => Outcome::Internal,
+                () = interrupts(&mut signals, &session, &halt) => Outcome::Internal,
             }
         };
         self.finish(outcome).await
@@ -372,6 +373,14 @@ impl Run {
     }
 }
 
+/// Listens for as long as it is awaited.
+async fn interrupts(signals: &mut Option<crate::process::Signals>, session: &Session, halt: &Halt) {
+    match signals {
+        Some(signals) => listen(signals, session, halt).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Takes signals as they come. A hangup, interrupt or termination is in the log before the run is halted.
 async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: &Halt) {
     loop {
@@ -422,7 +431,9 @@ async fn setup(parts: &RunParts) -> Result<(), Cause> {
         let failed = |what: String| {
             Cause::new(Outcome::Environment, format!("setup `{}` {what}", step.shown))
         };
-        let finished = parts.world.exec.run(command).await.map_err(|error| failed(format!("did not start: {error}")))?;
+        let finished = parts.halt.run(parts.world.exec.run(command)).await;
+        let finished = finished.map_err(|why| cause(&Stopped::Halted(why)))?;
+        let finished = finished.map_err(|error| failed(format!("did not start: {error}")))?;
         let output = text(&finished.output);
         match finished.ending {
             Ended::Exited(0) => {}
