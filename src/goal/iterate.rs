@@ -105,6 +105,41 @@ impl Loop {
         {
             return Ok(outcome);
         }
+    /// What holds although nothing failed: the run was halted, or more was spent than allowed.
+    fn bounds(&mut self) -> Vec<Outcome> {
+        let mut holds = Vec::new();
+        if let Some(why) = self.halt.why() {
+            holds.push(self.fail(cause(&Ended::Halted(why))));
+        }
+        if let Some(hit) = self.gateway.ledger(crate::model::Ledger::over) {
+            let limits = &self.config.limits;
+            let used = match hit {
+                Hit::Cost => {
+                    let spent = self.gateway.ledger(crate::model::Ledger::spent);
+                    format!("{spent} dollars of {}", limits.cost.unwrap_or_default())
+                }
+                Hit::Tokens => {
+                    let tokens = self.gateway.ledger(crate::model::Ledger::tokens);
+                    format!("{tokens} tokens of {}", limits.tokens.unwrap_or_default())
+                }
+            };
+            let message = format!("`{}` is used up: {used}", hit.key());
+            holds.push(self.fail(Cause::new(Outcome::CostLimit, message).limit(hit.key())));
+        }
+        holds
+    }
+
+    /// The limit that allows no further iteration: on a resume nothing may be left of it.
+    fn used_up(&self) -> Option<&'static str> {
+        if self.standing.iteration >= self.config.limits.iterations {
+            Some("limits.iterations")
+        } else if self.gateway.ledger(|ledger| ledger.calls(Lane::Agent)) >= self.config.limits.steps {
+            Some("limits.steps")
+        } else {
+            None
+        }
+    }
+
         loop {
             if self.standing.stage == Stage::Begin {
                 self.begin()?;
@@ -115,6 +150,10 @@ impl Loop {
                 turn
             } else {
                 let (end, why) = self.standing.turn.clone().unwrap_or((TurnEnd::Done, None));
+                if let Some(key) = self.used_up() {
+                    self.standing.limit_hit = Some(key.to_owned());
+                    return Ok(Outcome::Unmet);
+                }
                 Ok(TurnDone { end, last_text: self.standing.last_text.clone(), complete: None, why })
             };
             if let Some(outcome) = self.after(turn).await? {
@@ -312,12 +351,7 @@ impl Loop {
         Ok(match decide(&holds, last_allowed) {
             Decision::End(outcome) => {
                 if outcome == Outcome::Unmet {
-                    let key = if self.standing.iteration >= self.config.limits.iterations {
-                        "limits.iterations"
-                    } else {
-                        "limits.steps"
-                    };
-                    self.standing.limit_hit.get_or_insert_with(|| key.to_owned());
+                    self.standing.limit_hit = self.used_up().map(str::to_owned);
                 }
                 Some(outcome)
             }
