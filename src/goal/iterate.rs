@@ -16,7 +16,7 @@ use super::outcome::{Decision, decide};
 use super::packet::{Evidence, packet};
 use super::progress::{self, Seen, Standing};
 use crate::event::{Changes, CheckResult, CheckStatus, Lane, Outcome, TurnEnd, Verdict, VerdictBy, VerdictKind};
-use crate::model::{Endpoint, Gateway};
+use crate::model::{Endpoint, Gateway, Hit};
 use crate::session::{Fact, Message, Origin, Session, SessionError};
 use crate::turn::{Agent, Ended, TurnDone};
 use crate::workspace::{Git, Protected, Tree, changed_files};
@@ -64,7 +64,15 @@ pub struct State {
     /// The evidence, when the next continuation is the nudge.
     pub nudge: Option<String>,
     pub limit_hit: Option<String>,
-    pub cause: Option<Cause>,
+    /// Everything that spoke for an end, in the order it came up.
+    pub causes: Vec<Cause>,
+}
+
+impl State {
+    /// What led to this outcome, where more than the verdict did.
+    pub fn cause(&self, outcome: Outcome) -> Option<&Cause> {
+        self.causes.iter().find(|cause| cause.outcome == outcome)
+    }
 }
 
 /// What comes next.
@@ -93,7 +101,7 @@ impl Loop {
         if self.standing.limit_hit.is_none() {
             self.standing.limit_hit.clone_from(&cause.limit);
         }
-        self.standing.cause = Some(cause);
+        self.standing.causes.push(cause);
         outcome
     }
 
@@ -259,13 +267,7 @@ impl Loop {
             Err(Ended::Baseline) => holds.push(self.baseline_failed()),
             Err(ended) => holds.push(self.fail(cause(&ended))),
         }
-        if let Some(why) = self.halt.why() {
-            holds.push(why.outcome());
-        }
-        if let Some(hit) = self.gateway.ledger(crate::model::Ledger::over) {
-            self.standing.limit_hit.get_or_insert_with(|| hit.key().to_owned());
-            holds.push(Outcome::CostLimit);
-        }
+        holds.extend(self.bounds());
         if holds.is_empty() && !self.agent.baseline().await {
             holds.push(self.baseline_failed());
         }
@@ -281,7 +283,7 @@ impl Loop {
             }
         };
         if let Some(why) = self.halt.why() {
-            holds.push(why.outcome());
+            holds.push(self.fail(cause(&Ended::Halted(why))));
         }
         self.session.append(Fact::Checks { iteration: self.standing.iteration, results: results.clone() })?;
         self.standing.checks.clone_from(&results);
@@ -301,21 +303,13 @@ impl Loop {
         if errored {
             self.standing.verdict = None;
             if self.standing.errors >= self.config.limits.consecutive_errors {
-                holds.push(if turn_end == TurnEnd::Refused { Outcome::Refused } else { Outcome::Provider });
                 let why = self.standing.turn.as_ref().and_then(|(_, why)| why.clone()).unwrap_or_default();
                 let count = self.standing.errors;
-                self.standing.cause = Some(Cause::new(
-                    holds[0],
-                    format!(
-                        "{count} turns in a row {}: {why}",
-                        if holds[0] == Outcome::Refused { "were refused" } else { "failed" }
-                    ),
-        // What was there before the first turn is nothing new.
-        let at_start = self.found.borrow_mut().as_mut().and_then(|found| found.progress.take());
-        if let Some(fact) = &at_start {
-            self.seen.take(fact);
-        }
-                ));
+                let (outcome, ended) = match turn_end {
+                    TurnEnd::Refused => (Outcome::Refused, "were refused"),
+                    _ => (Outcome::Provider, "failed"),
+                };
+                holds.push(self.fail(Cause::new(outcome, format!("{count} turns in a row {ended}: {why}"))));
             }
         } else {
             let ask_anyway = standing.nudge_due || last_allowed;
@@ -335,13 +329,7 @@ impl Loop {
                 Err(cause) => holds.push(self.fail(cause)),
             }
         }
-        if let Some(why) = self.halt.why() {
-            holds.push(why.outcome());
-        }
-        if let Some(hit) = self.gateway.ledger(crate::model::Ledger::over) {
-            self.standing.limit_hit.get_or_insert_with(|| hit.key().to_owned());
-            holds.push(Outcome::CostLimit);
-        }
+        holds.extend(self.bounds());
         if standing.stalled && !criteria_progress {
             holds.push(Outcome::Stalled);
         }

@@ -117,9 +117,9 @@ pub fn result(
         unreported_calls: unreported,
         peak_occupancy_tokens: peak,
         limits: Some(identity.limits.clone()),
-        limit_hit: state
-            .limit_hit
-            .clone()
+        limit_hit: cause
+            .and_then(|cause| cause.limit.clone())
+            .or_else(|| state.limit_hit.clone())
             .filter(|_| matches!(outcome, Some(Outcome::CostLimit | Outcome::TimeLimit | Outcome::Unmet))),
         sandbox: identity.sandbox.clone(),
         changes,
