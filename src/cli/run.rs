@@ -493,10 +493,6 @@ impl Go<'_> {
             Ok(run) => run.drive(signals).await,
             Err(cause) => give_up(&world, &session, run_id, cause, earlier.is_none()).await,
         };
-        if ephemeral.is_some() {
-            result.paths = None;
-            result.commands = crate::event::Commands::default();
-        }
         drop(lock);
         Ok(result)
     }

@@ -47,7 +47,7 @@ pub struct RunParts {
     /// spettro's own folders, which no file tool touches and no digest counts.
     pub own_dirs: Vec<PathBuf>,
     pub deltas: bool,
-    /// The command that resumes this session.
+    /// The command that resumes this session; empty when it is not kept.
     pub resume: Vec<String>,
     pub steering: Rc<RefCell<VecDeque<String>>>,
     /// For the operator, said when the run has started.
@@ -363,7 +363,7 @@ impl Run {
             }
         };
         self.goal.found.borrow().as_ref()?;
-        if !patch.is_empty() {
+        if !patch.is_empty() && !self.identity.resume.is_empty() {
             match self.goal.session.write_file("changes.patch", &patch) {
                 Ok(path) => changes.patch = Some(path.to_string_lossy().into_owned()),
                 Err(error) => tracing::error!(%error, "changes.patch cannot be written"),
