@@ -105,14 +105,6 @@ impl Loop {
         outcome
     }
 
-    async fn until_outcome(&mut self) -> Result<Outcome, SessionError> {
-        if self.config.skip_if_met
-            && self.standing.iteration == 0
-            && self.standing.stage == Stage::Begin
-            && let Some(outcome) = self.met_already().await?
-        {
-            return Ok(outcome);
-        }
     /// What holds although nothing failed: the run was halted, or more was spent than allowed.
     fn bounds(&mut self) -> Vec<Outcome> {
         let mut holds = Vec::new();
@@ -148,8 +140,20 @@ impl Loop {
         }
     }
 
+    async fn until_outcome(&mut self) -> Result<Outcome, SessionError> {
+        if self.config.skip_if_met
+            && self.standing.iteration == 0
+            && self.standing.stage == Stage::Begin
+            && let Some(outcome) = self.met_already().await?
+        {
+            return Ok(outcome);
+        }
         loop {
             if self.standing.stage == Stage::Begin {
+                if let Some(key) = self.used_up() {
+                    self.standing.limit_hit = Some(key.to_owned());
+                    return Ok(Outcome::Unmet);
+                }
                 self.begin()?;
             }
             let turn = if self.standing.stage == Stage::Turn {
@@ -158,10 +162,6 @@ impl Loop {
                 turn
             } else {
                 let (end, why) = self.standing.turn.clone().unwrap_or((TurnEnd::Done, None));
-                if let Some(key) = self.used_up() {
-                    self.standing.limit_hit = Some(key.to_owned());
-                    return Ok(Outcome::Unmet);
-                }
                 Ok(TurnDone { end, last_text: self.standing.last_text.clone(), complete: None, why })
             };
             if let Some(outcome) = self.after(turn).await? {
@@ -270,6 +270,11 @@ impl Loop {
         holds.extend(self.bounds());
         if holds.is_empty() && !self.agent.baseline().await {
             holds.push(self.baseline_failed());
+        }
+        // What was there before the first turn is nothing new.
+        let at_start = self.found.borrow_mut().as_mut().and_then(|found| found.progress.take());
+        if let Some(fact) = &at_start {
+            self.seen.take(fact);
         }
         if let Some(outcome) = self.protected() {
             holds.push(outcome);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::baseline::{Baseline, Found, listing};
 use super::checks::{command, text};
 use super::config::Config;
-use super::failure::{Cause, session as session_cause};
+use super::failure::{Cause, cause, session as session_cause};
 use super::iterate::{Bench, CHANGES_WITHIN, Loop, Stage, State, start_baseline};
 use super::judge;
 use super::progress::Seen;
@@ -137,7 +137,7 @@ impl Run {
     ///
     /// # Errors
     /// What ends the run before it began.
-    pub async fn prepare(parts: RunParts) -> Result<Run, Cause> {
+    pub async fn prepare(parts: RunParts, signals: &mut Option<crate::process::Signals>) -> Result<Run, Cause> {
         let state = session::fold(&parts.lines);
         let resumed = state.frozen.is_some();
         let git = Rc::new(Git::new(parts.roots.clone(), parts.session.dir().join("git")));
