@@ -177,7 +177,7 @@ pub struct RunArgs {
     #[arg(long, help_heading = "Output")]
     pub deltas: bool,
 
-    /// Run the baseline and show the first request; no model call, no session
+    /// Show the first request; nothing is run, no model call, no session
     #[arg(long, conflicts_with = "resume")]
     pub dry_run: bool,
 

@@ -30,12 +30,17 @@ use crate::world::{RealEnv, home_dir};
 
 /// Runs a command line. What a signal did before is told by `dispositions`.
 pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Dispositions) -> Exit {
-    let cli = match Cli::try_parse_from(argv) {
+    let argv: Vec<OsString> = argv.into_iter().collect();
+    let cli = match Cli::try_parse_from(&argv) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to stdout and are no error; a pipe that was closed has seen enough.
             let _ = error.print();
-            return if error.use_stderr() { Outcome::Usage.into() } else { Outcome::Met.into() };
+            return match argv.get(2..) {
+                _ if !error.use_stderr() => Outcome::Met.into(),
+                Some(words) if argv[1] == "run" => run::misused(words, &error.to_string()),
+                _ => Outcome::Usage.into(),
+            };
         }
     };
     let (mut out, mut err) = (io::stdout(), io::stderr());

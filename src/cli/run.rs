@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -10,15 +11,15 @@ use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::failure::Failure;
 use super::lanes::NoExec;
 use super::models::models;
-use crate::event::{Outcome, Record, RunResult};
+use crate::event::{EVENT_VERSION, Event, Outcome, Record, RunResult};
 use crate::goal::{
     Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs,
 };
 use crate::model::{Endpoint, KeySource};
 use crate::process::{self, Dispositions, ProcessOptions, Signals};
 use crate::report::{ColourChoice, Console, Format, Look, summary_markdown};
-use crate::session::{self, Frozen, Line, Listener, Session, Store, WorkspaceLock};
-use crate::world::{Env, Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, World, home_dir};
+use crate::session::{self, Fact, Frozen, Line, Listener, Session, Store, WorkspaceLock};
+use crate::world::{Clock, Env, Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, World, home_dir, rfc3339};
 
 /// How much of the machine a run sees, said in every output until the sandbox is there.
 const NO_SANDBOX: &str = "none";
@@ -42,9 +43,10 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
     let env = RealEnv;
     let run_id = run_id();
     let console = Rc::new(Console::new(format(args), look(args, &env), args.deltas, String::new()));
-    let result = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        start(args, dispositions, &env, &run_id, &console)
-    })) {
+    let started =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| start(args, dispositions, &env, &run_id, &console)));
+    let began = matches!(started, Ok(Ok(_)));
+    let result = match started {
         Ok(Ok(result)) => result,
         Ok(Err(Stop::Failure(failure))) => early(&run_id, failure.outcome, failure.message, failure.hint),
         Ok(Err(Stop::Problems(problems))) => {
@@ -62,6 +64,9 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
             early(&run_id, Outcome::Internal, format!("spettro panicked: {what}"), Some(hint))
         }
     };
+    if !began {
+        console.unbegun(&only_event(&result));
+    }
     console.finish(&result);
     let mut outcome = result.outcome.unwrap_or(Outcome::Internal);
     if let Some(file) = &args.output_file
@@ -73,6 +78,77 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
         }
     }
     outcome.into()
+}
+
+/// The one event of a run that never began: its end.
+fn only_event(result: &RunResult) -> Record {
+    Record {
+        v: EVENT_VERSION,
+        seq: 1,
+        t: rfc3339(RealClock::new().now()),
+        run: result.run_id.clone(),
+        session: String::new(),
+        fact: None,
+        event: Event::RunFinished { result: Box::new(result.clone()) },
+    }
+}
+
+/// The end of a run whose command line could not be read: what was asked for on stdout and with `-o` is there all
+/// the same. `words` follow the verb.
+pub fn misused(words: &[OsString], message: &str) -> Exit {
+    let asked = asked_output(words);
+    let mut paragraphs = message.split("\n\n");
+    let first = paragraphs.next().unwrap_or_default();
+    let message = first.strip_prefix("error: ").unwrap_or(first).trim().to_owned();
+    let result = early(&run_id(), Outcome::Usage, message, Some("`spettro help run` lists the flags".to_owned()));
+    let line = match asked.format {
+        Format::Text => Ok(String::new()),
+        Format::Json => serde_json::to_string(&result).map(|line| line + "\n"),
+        Format::Jsonl => serde_json::to_string(&only_event(&result)).map(|line| line + "\n"),
+    };
+    // A closed pipe has seen enough.
+    let _ = write!(std::io::stdout(), "{}", line.unwrap_or_default());
+    if let Some(file) = asked.file
+        && let Err(error) = write_output(&file, &result)
+    {
+        let _ = writeln!(std::io::stderr(), "error: write `{}`: {error}", file.display());
+    }
+    Outcome::Usage.into()
+}
+
+/// Where a run's result is to go, as far as a command line that is wrong elsewhere says.
+#[derive(Debug, PartialEq, Eq)]
+struct AskedOutput {
+    format: Format,
+    file: Option<PathBuf>,
+}
+
+fn asked_output(words: &[OsString]) -> AskedOutput {
+    let mut asked = AskedOutput { format: Format::Text, file: None };
+    let mut words = words.iter().map(|word| word.to_string_lossy()).take_while(|word| word != "--");
+    while let Some(word) = words.next() {
+        let (flag, inline) = match word.split_once('=') {
+            Some((flag, value)) if flag.starts_with("--") => (flag.to_owned(), Some(value.to_owned())),
+            _ => match word.strip_prefix("-o").filter(|file| !file.is_empty()) {
+                Some(file) => ("-o".to_owned(), Some(file.to_owned())),
+                None => (word.to_string(), None),
+            },
+        };
+        let mut value = || inline.clone().or_else(|| words.next().map(|word| word.to_string()));
+        match flag.as_str() {
+            "--json" => asked.format = Format::Json,
+            "--output-format" => {
+                asked.format = match value().as_deref() {
+                    Some("json") => Format::Json,
+                    Some("jsonl") => Format::Jsonl,
+                    _ => Format::Text,
+                };
+            }
+            "-o" | "--output-file" => asked.file = value().map(PathBuf::from),
+            _ => {}
+        }
+    }
+    asked
 }
 
 /// Why no run came to its end.
@@ -485,26 +561,30 @@ impl Go<'_> {
             tick: Rc::new(move |since| console_tick.tick(since)),
             summarize: summary_markdown,
         };
-        let mut result = match Run::prepare(parts).await {
-            Ok(run) => run.drive(Some(signals)).await,
+        let mut signals = Some(signals);
+        let result = match Run::prepare(parts, &mut signals).await {
+            Ok(run) => run.drive(signals).await,
             Err(cause) => give_up(&world, &session, run_id, cause, earlier.is_none()).await,
         };
-        if ephemeral.is_some() {
-            result.paths = None;
-            result.commands = crate::event::Commands::default();
-        }
         drop(lock);
         Ok(result)
     }
 }
 
 /// A run that could not begin: nothing was asked of a model, so nothing but its folder is left, and that goes too.
+/// A session that was there before stays, with this end in its log.
 async fn give_up(world: &World, session: &Session, run_id: &str, cause: Cause, fresh: bool) -> RunResult {
-    world.exec.shutdown(std::time::Duration::from_secs(5)).await;
+    let leaked = world.exec.shutdown(std::time::Duration::from_secs(5)).await;
+    let mut result = early(run_id, cause.outcome, cause.message, cause.hint);
+    result.retryable = cause.retryable;
+    let end = session::End { run: run_id.to_owned(), outcome: cause.outcome, result: Box::new(result.clone()), leaked };
+    if let Err(error) = session.append(Fact::End(Box::new(end))) {
+        tracing::error!(%error, "the end cannot be logged");
+    }
     if fresh && let Err(error) = session.clone().discard() {
         tracing::warn!(%error, "the unused session cannot be removed");
     }
-    early(run_id, cause.outcome, cause.message, cause.hint)
+    result
 }
 
 /// The private copy of a project, made at the session's first run and kept.

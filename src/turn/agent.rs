@@ -24,6 +24,9 @@ const STALE_TASKS_AFTER: u64 = 20;
 /// A running tool call may finish for so long when the run drains.
 const DRAIN_FOR: Duration = Duration::from_secs(60);
 
+/// What the model reads of a call that was running when the run was stopped.
+const INTERRUPTED: &str = "[interrupted: the run was stopped while this call ran; its effects are unknown]";
+
 /// Something that must be finished before the first tool that can change the workspace: the baseline.
 pub type Gate = Boxed<'static, bool>;
 
@@ -439,7 +442,7 @@ impl Agent {
             }
         };
         let mut ran = ended.unwrap_or_else(|| {
-            let text = "[interrupted: the run was stopped while this call ran; its effects are unknown]".to_owned();
+            let text = INTERRUPTED.to_owned();
             Ran {
                 tool,
                 summary,
@@ -457,6 +460,9 @@ impl Agent {
         });
         if halt.why().is_some_and(|why| why != Why::Drain) && self.parts.tools.changes(call) {
             ran.status = ToolStatus::Interrupted;
+            if ran.text != INTERRUPTED {
+                ran.text = format!("{}\n{INTERRUPTED}", ran.text.trim_end());
+            }
         }
         Ok((ran, world.clock.elapsed().saturating_sub(started)))
     }
