@@ -515,6 +515,10 @@ pub struct SteerArgs {
     pub id: String,
     /// What the agent is told
     pub text: String,
+
+    /// The folder that sessions are stored in
+    #[arg(long, value_name = "DIR")]
+    pub session_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -523,6 +527,10 @@ pub struct SteerArgs {
 pub struct StopArgs {
     /// The session's id
     pub id: String,
+
+    /// The folder that sessions are stored in
+    #[arg(long, value_name = "DIR")]
+    pub session_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -534,6 +542,10 @@ pub struct JobsArgs {
     /// The session's id (default: the running one of this workspace)
     #[arg(long, value_name = "ID", global = true)]
     pub session: Option<String>,
+
+    /// The folder that sessions are stored in
+    #[arg(long, value_name = "DIR", global = true)]
+    pub session_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
@@ -691,7 +703,7 @@ mod tests {
     #[test]
     fn the_other_verbs_take_what_they_say() {
         let parse = |args: &[&str]| Cli::try_parse_from(["spettro"].iter().chain(args)).unwrap().verb;
-        assert!(matches!(parse(&["jobs"]), Verb::Jobs(JobsArgs { what: None, session: None })));
+        assert!(matches!(parse(&["jobs"]), Verb::Jobs(JobsArgs { what: None, session: None, session_dir: None })));
         let Verb::Jobs(jobs) = parse(&["jobs", "kill", "job-1", "all", "--session", "x"]) else { panic!() };
         assert_eq!(jobs.session.as_deref(), Some("x"));
         assert_eq!(jobs.what, Some(JobsVerb::Kill { ids: vec!["job-1".into(), "all".into()] }));

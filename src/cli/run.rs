@@ -1,7 +1,6 @@
 //! `spettro run`: from flags to a driven run, and from its result to output and exit code.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -10,12 +9,13 @@ use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::failure::Failure;
 use super::lanes::NoExec;
 use super::models::models;
+use crate::control::{Desk, Server};
 use crate::event::{Outcome, Record, RunResult};
 use crate::goal::{Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs};
 use crate::model::{Endpoint, KeySource};
 use crate::process::{self, Dispositions, ProcessOptions, Signals};
 use crate::report::{ColourChoice, Console, Format, Look, summary_markdown};
-use crate::session::{self, Frozen, Line, Listener, Session, Store, WorkspaceLock};
+use crate::session::{self, Fact, Frozen, Line, Listener, Session, Store, WorkspaceLock};
 use crate::world::{Env, Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, World, home_dir};
 
 /// How much of the machine a run sees, said in every output until the sandbox is there.
@@ -273,6 +273,7 @@ fn start(
         run_id,
         console: console.clone(),
         removed: child.removed,
+        secrets,
     };
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         local.block_on(&runtime, go.drive(signals))
@@ -413,11 +414,12 @@ struct Go<'a> {
     console: Rc<Console>,
     /// Variables that children do not see.
     removed: Vec<String>,
+    secrets: Secrets,
 }
 
 impl Go<'_> {
     async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
-        let Go { args, world, place, config, agent, judge, earlier, mut notes, run_id, console, removed } = self;
+        let Go { args, world, place, config, agent, judge, earlier, mut notes, run_id, console, removed, secrets } = self;
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
             WorkspaceMode::InPlace => Some(WorkspaceLock::take(&world, &place.home, &project, run_id).await?),
@@ -467,6 +469,15 @@ impl Go<'_> {
             resume.extend(["--session-dir".to_owned(), dir.to_string_lossy().into_owned()]);
         }
         notes.extend(removed_note(&removed));
+        let desk = Desk {
+            world: world.clone(),
+            session: session.clone(),
+            halt: halt.clone(),
+            steering: Rc::default(),
+            secrets,
+            run: run_id.to_owned(),
+        };
+        let steering = desk.steering.clone();
         let parts = RunParts {
             world: world.clone(),
             halt,
@@ -483,15 +494,28 @@ impl Go<'_> {
             own_dirs: own,
             deltas: args.deltas || args.verbose > 0,
             resume: if ephemeral.is_some() { Vec::new() } else { resume },
-            steering: Rc::new(RefCell::new(VecDeque::new())),
+            steering: steering.clone(),
             notes,
             tick: Rc::new(move |since| console_tick.tick(since)),
             summarize: summary_markdown,
         };
         let mut result = match Run::prepare(parts).await {
-            Ok(run) => run.drive(Some(signals)).await,
+            Ok(run) if ephemeral.is_some() => run.drive(Some(signals)).await,
+            Ok(run) => {
+                // What is asked becomes facts, and those come after the ones that begin a run.
+                tokio::select! {
+                    biased;
+                    result = run.drive(Some(signals)) => result,
+                    never = serve(desk) => match never {},
+                }
+            }
             Err(cause) => give_up(&world, &session, run_id, cause, earlier.is_none()).await,
         };
+        let undelivered = steering.borrow().len();
+        if undelivered > 0 {
+            let messages = if undelivered == 1 { "message" } else { "messages" };
+            console.notice(&format!("{undelivered} steering {messages} did not reach the agent; a resume delivers them"));
+        }
         if ephemeral.is_some() {
             result.paths = None;
             result.commands = crate::event::Commands::default();
@@ -499,6 +523,24 @@ impl Go<'_> {
         drop(lock);
         Ok(result)
     }
+}
+
+/// Listens for other processes. A run that cannot be talked to is still a run: it says so and goes on.
+async fn serve(desk: Desk) -> Infallible {
+    let session = desk.session.clone();
+    let why = match Server::listen(desk) {
+        Ok(server) => match session.name_socket(server.socket()) {
+            Ok(()) => server.serve().await,
+            Err(error) => error.to_string(),
+        },
+        Err(error) => error.to_string(),
+    };
+    let text = format!("`steer`, `stop` and `jobs` cannot reach this run: {why}");
+    if let Err(error) = session.append(Fact::Notice { code: "no_control".to_owned(), text }) {
+        // The loop meets the same error, and ends the run with it.
+        tracing::error!(%error, "a notice cannot be logged");
+    }
+    std::future::pending().await
 }
 
 /// A run that could not begin: nothing was asked of a model, so nothing but its folder is left, and that goes too.
