@@ -530,7 +530,7 @@ async fn serve(desk: Desk) -> Infallible {
     let session = desk.session.clone();
     let why = match Server::listen(desk) {
         Ok(server) => match session.name_socket(server.socket()) {
-            Ok(()) => server.serve().await,
+            Ok(()) => match server.serve().await {},
             Err(error) => error.to_string(),
         },
         Err(error) => error.to_string(),
