@@ -442,6 +442,10 @@ pub struct SteerArgs {
     pub id: String,
     /// What the agent is told
     pub text: String,
+
+    /// The folder that sessions are stored in
+    #[arg(long, value_name = "DIR")]
+    pub session_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -450,6 +454,10 @@ pub struct SteerArgs {
 pub struct StopArgs {
     /// The session's id
     pub id: String,
+
+    /// The folder that sessions are stored in
+    #[arg(long, value_name = "DIR")]
+    pub session_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -461,6 +469,10 @@ pub struct JobsArgs {
     /// The session's id (default: the running one of this workspace)
     #[arg(long, value_name = "ID", global = true)]
     pub session: Option<String>,
+
+    /// The folder that sessions are stored in
+    #[arg(long, value_name = "DIR", global = true)]
+    pub session_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]

@@ -9,11 +9,15 @@ mod dry_run;
 pub mod exit_codes;
 pub mod failure;
 pub mod help;
+mod jobs;
 mod lanes;
 mod later;
+mod live;
 mod models;
 mod run;
 pub mod schema;
+mod steer;
+mod stop;
 pub mod validate;
 
 use std::ffi::OsString;
@@ -52,7 +56,9 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
         Verb::Schema(args) => schema(args.of, &mut out),
         Verb::Checks(args) => checks::checks(args, dispositions, &mut out, &mut err),
         Verb::Cassette(args) => cassette::cassette(args, &mut out),
-        Verb::Steer(_) | Verb::Stop(_) | Verb::Jobs(_) => Err(Failure::usage("this verb is not in this version yet")),
+        Verb::Steer(args) => steer::steer(args, &mut out),
+        Verb::Stop(args) => stop::stop(args, &mut out),
+        Verb::Jobs(args) => jobs::jobs(args, &mut out),
     };
     match ended {
         Ok(outcome) => outcome.into(),

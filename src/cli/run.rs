@@ -1,7 +1,6 @@
 //! `spettro run`: from flags to a driven run, and from its result to output and exit code.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,6 +10,7 @@ use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::failure::Failure;
 use super::lanes::NoExec;
 use super::models::models;
+use crate::control::{Desk, Server};
 use crate::event::{EVENT_VERSION, Event, Outcome, Record, RunResult};
 use crate::goal::{
     Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs,
@@ -344,6 +344,7 @@ fn start(
         run_id,
         console: console.clone(),
         removed: child.removed,
+        secrets,
     };
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| local.block_on(&runtime, go.drive(signals))));
     match ended {
@@ -485,11 +486,13 @@ struct Go<'a> {
     console: Rc<Console>,
     /// Variables that children do not see.
     removed: Vec<String>,
+    secrets: Secrets,
 }
 
 impl Go<'_> {
     async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
-        let Go { args, world, place, config, agent, judge, earlier, mut notes, run_id, console, removed } = self;
+        let Go { args, world, place, config, agent, judge, earlier, mut notes, run_id, console, removed, secrets } =
+            self;
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
             WorkspaceMode::InPlace => Some(WorkspaceLock::take(&world, &place.home, &project, run_id).await?),
@@ -540,6 +543,15 @@ impl Go<'_> {
             resume.extend(["--session-dir".to_owned(), dir.to_string_lossy().into_owned()]);
         }
         notes.extend(removed_note(&removed));
+        let desk = Desk {
+            world: world.clone(),
+            session: session.clone(),
+            halt: halt.clone(),
+            steering: Rc::default(),
+            secrets,
+            run: run_id.to_owned(),
+        };
+        let steering = desk.steering.clone();
         let parts = RunParts {
             world: world.clone(),
             halt,
@@ -556,19 +568,51 @@ impl Go<'_> {
             own_dirs: own,
             deltas: args.deltas || args.verbose > 0,
             resume: if ephemeral.is_some() { Vec::new() } else { resume },
-            steering: Rc::new(RefCell::new(VecDeque::new())),
+            steering: steering.clone(),
             notes,
             tick: Rc::new(move |since| console_tick.tick(since)),
             summarize: summary_markdown,
         };
         let mut signals = Some(signals);
         let result = match Run::prepare(parts, &mut signals).await {
-            Ok(run) => run.drive(signals).await,
+            Ok(run) if ephemeral.is_some() => run.drive(signals).await,
+            Ok(run) => {
+                // What is asked becomes facts, and those come after the ones that begin a run.
+                tokio::select! {
+                    biased;
+                    result = run.drive(signals) => result,
+                    never = serve(desk) => match never {},
+                }
+            }
             Err(cause) => give_up(&world, &session, run_id, cause, earlier.is_none()).await,
         };
+        let undelivered = steering.borrow().len();
+        if undelivered > 0 {
+            let messages = if undelivered == 1 { "message" } else { "messages" };
+            console
+                .notice(&format!("{undelivered} steering {messages} did not reach the agent; a resume delivers them"));
+        }
         drop(lock);
         Ok(result)
     }
+}
+
+/// Listens for other processes. A run that cannot be talked to is still a run: it says so and goes on.
+async fn serve(desk: Desk) -> Infallible {
+    let session = desk.session.clone();
+    let why = match Server::listen(desk) {
+        Ok(server) => match session.name_socket(server.socket()) {
+            Ok(()) => match server.serve().await {},
+            Err(error) => error.to_string(),
+        },
+        Err(error) => error.to_string(),
+    };
+    let text = format!("`steer`, `stop` and `jobs` cannot reach this run: {why}");
+    if let Err(error) = session.append(Fact::Notice { code: "no_control".to_owned(), text }) {
+        // The loop meets the same error, and ends the run with it.
+        tracing::error!(%error, "a notice cannot be logged");
+    }
+    std::future::pending().await
 }
 
 /// A run that could not begin: nothing was asked of a model, so nothing but its folder is left, and that goes too.

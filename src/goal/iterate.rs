@@ -198,6 +198,7 @@ impl Loop {
                 turn: (end, why.as_deref()),
                 checks: &self.standing.checks,
                 nudge: self.standing.nudge.as_deref(),
+                jobs: &self.agent.running_jobs(),
             });
             Message::User { origin: Origin::Goal, text }
         };

@@ -326,6 +326,7 @@ impl Run {
         let written = async {
             self.goal.gateway.synced().await?;
             session.append(self.timer.fact())?;
+            self.goal.agent.close_jobs()?;
             self.store(&result);
             session.append(Fact::End(Box::new(end)))?;
             session.save_derived()?;

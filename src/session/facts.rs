@@ -120,6 +120,10 @@ pub enum Fact {
         what: String,
         before_call: u64,
     },
+    /// Steering was accepted; it reaches the agent with the next message of origin `steer`, in this run or a later.
+    Steer {
+        text: String,
+    },
     /// Learned about the model in use.
     Learned {
         window_tokens: Option<u64>,
@@ -148,7 +152,7 @@ pub enum Fact {
 
 impl Fact {
     /// The kinds that this build reads (`Unknown` holds all others).
-    pub const KINDS: [&str; 25] = [
+    pub const KINDS: [&str; 26] = [
         "frozen",
         "message",
         "tasks",
@@ -159,15 +163,16 @@ impl Fact {
         "run",
         "call",
         "attempt",
-        "baseline",
         "settled",
         "tool_started",
         "tool",
         "turn",
         "progress",
+        "baseline",
         "job_started",
         "job_exited",
         "delivery",
+        "steer",
         "learned",
         "elapsed",
         "notice",

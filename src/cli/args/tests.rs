@@ -143,7 +143,7 @@ fn unknown_flags_and_verbs_are_usage_errors() {
 #[test]
 fn the_other_verbs_take_what_they_say() {
     let parse = |args: &[&str]| Cli::try_parse_from(["spettro"].iter().chain(args)).unwrap().verb;
-    assert!(matches!(parse(&["jobs"]), Verb::Jobs(JobsArgs { what: None, session: None })));
+    assert!(matches!(parse(&["jobs"]), Verb::Jobs(JobsArgs { what: None, session: None, session_dir: None })));
     let Verb::Jobs(jobs) = parse(&["jobs", "kill", "job-1", "all", "--session", "x"]) else { panic!() };
     assert_eq!(jobs.session.as_deref(), Some("x"));
     assert_eq!(jobs.what, Some(JobsVerb::Kill { ids: vec!["job-1".into(), "all".into()] }));

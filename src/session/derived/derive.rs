@@ -78,6 +78,7 @@ pub fn derive(line: &Line, state: &mut DeriveState) -> Vec<Event> {
         | Fact::Progress(_)
         | Fact::Baseline { .. }
         | Fact::Delivery { .. }
+        | Fact::Steer { .. }
         | Fact::Learned { .. }
         | Fact::Elapsed { .. }
         | Fact::Tip { .. }
