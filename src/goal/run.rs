@@ -224,8 +224,10 @@ impl Run {
             recent: parts.config.judge.as_ref().map_or(1, |judge| judge.messages as usize),
             pressing: Rc::new(move || pressing(&pressing_gateway, &pressing_timer, &pressing_limits)),
         });
+        let opens = standing.stage == Stage::Turn && opening_missing(&state);
         if resumed {
-            agent.resume(&state, &mut standing.last_text).map_err(|error| session_cause(&error))?;
+            let in_turn = standing.stage == Stage::Turn && !opens;
+            agent.resume(&state, in_turn, &mut standing.last_text).map_err(|error| session_cause(&error))?;
         }
         let before = Before::now(&gateway, standing.iteration);
         let identity = identity(&parts, &frozen, before);
@@ -254,7 +256,7 @@ impl Run {
             standing,
             environment: frozen.environment.clone(),
         };
-        if goal.standing.stage == Stage::Turn && opening_missing(&state) {
+        if opens {
             goal.open_iteration().map_err(|error| session_cause(&error))?;
         }
         let watch = Watch {
