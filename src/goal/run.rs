@@ -600,7 +600,14 @@ fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conv
         Some(_) if !judged => Stage::After,
         _ => Stage::Begin,
     };
+    standing.undecided = judged && undecided(&parts.lines);
     Ok((conversation, state.unsent.clone(), standing))
+}
+
+/// Whether the last verdict is younger than the last end of a run.
+fn undecided(lines: &[Line]) -> bool {
+    let last = lines.iter().rev().find(|line| matches!(line.fact, Fact::Verdict { .. } | Fact::End(_)));
+    last.is_some_and(|line| matches!(line.fact, Fact::Verdict { .. }))
 }
 
 fn turn_reason(lines: &[Line]) -> Option<String> {

@@ -7,9 +7,11 @@
 
 mod provider;
 mod provider_tests;
+mod resume;
 mod rooms;
 mod sandbox;
 mod sandbox_tests;
 mod source;
 mod source_rules;
+mod streams;
 mod wires;
