@@ -10,12 +10,12 @@ use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::failure::Failure;
 use super::lanes::NoExec;
 use super::models::models;
-use crate::event::{Outcome, Record, RunResult};
+use crate::event::{Limits, Outcome, Record, RunResult};
 use crate::goal::{Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs};
 use crate::model::{Endpoint, KeySource};
 use crate::process::{self, Dispositions, ProcessOptions, Signals};
 use crate::report::{ColourChoice, Console, Format, Look, summary_markdown};
-use crate::session::{self, Frozen, Line, Listener, Session, Store, WorkspaceLock};
+use crate::session::{self, Fact, Frozen, Line, Listener, Session, Store, WorkspaceLock};
 use crate::world::{Env, Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, World, home_dir};
 
 /// How much of the machine a run sees, said in every output until the sandbox is there.
@@ -209,8 +209,11 @@ fn start(
         }
         (None, None) => return Err(Failure::usage("no goal was given").into()),
     };
-    if let (Some(added), Some(limit)) = (args.added_cost().map_err(Stop::Problems)?, effective.config.limits.cost) {
-        effective.config.limits.cost = Some(limit.saturating_add(added));
+    if let Some(added) = args.added_cost().map_err(Stop::Problems)? {
+        // To what the session had last: an earlier resume may have added to it too.
+        let had = earlier.as_ref().and_then(|earlier| last_limits(&earlier.lines));
+        let had = had.map_or(effective.config.limits.cost, |limits| limits.cost);
+        effective.config.limits.cost = had.map(|limit| limit.saturating_add(added));
     }
     let mut config = effective.config;
     if let Some(earlier) = &earlier {
@@ -348,6 +351,14 @@ fn earlier(
         notes.push("the configuration differs from the one the session was started with".to_owned());
     }
     Ok(Some(Earlier { dir, lines, frozen }))
+}
+
+/// The limits of a session's last run.
+fn last_limits(lines: &[Line]) -> Option<&Limits> {
+    lines.iter().rev().find_map(|line| match &line.fact {
+        Fact::Run(run) => Some(&run.limits),
+        _ => None,
+    })
 }
 
 /// One line about an unfinished session of the same goal.
