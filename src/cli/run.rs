@@ -11,7 +11,7 @@ use super::failure::Failure;
 use super::lanes::NoExec;
 use super::models::models;
 use crate::control::{Desk, Server};
-use crate::event::{EVENT_VERSION, Event, Outcome, Record, RunResult};
+use crate::event::{EVENT_VERSION, Event, Limits, Outcome, Record, RunResult};
 use crate::goal::{
     Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs,
 };
@@ -287,8 +287,11 @@ fn start(
         }
         (None, None) => return Err(Failure::usage("no goal was given").into()),
     };
-    if let (Some(added), Some(limit)) = (args.added_cost().map_err(Stop::Problems)?, effective.config.limits.cost) {
-        effective.config.limits.cost = Some(limit.saturating_add(added));
+    if let Some(added) = args.added_cost().map_err(Stop::Problems)? {
+        // To what the session had last: an earlier resume may have added to it too.
+        let had = earlier.as_ref().and_then(|earlier| last_limits(&earlier.lines));
+        let had = had.map_or(effective.config.limits.cost, |limits| limits.cost);
+        effective.config.limits.cost = had.map(|limit| limit.saturating_add(added));
     }
     let mut config = effective.config;
     if let Some(earlier) = &earlier {
@@ -424,6 +427,14 @@ fn earlier(
         notes.push("the configuration differs from the one the session was started with".to_owned());
     }
     Ok(Some(Earlier { dir, lines, frozen }))
+}
+
+/// The limits of a session's last run.
+fn last_limits(lines: &[Line]) -> Option<&Limits> {
+    lines.iter().rev().find_map(|line| match &line.fact {
+        Fact::Run(run) => Some(&run.limits),
+        _ => None,
+    })
 }
 
 /// One line about an unfinished session of the same goal.

@@ -61,6 +61,8 @@ pub struct State {
     pub last_text: String,
     pub errors: u64,
     pub turn: Option<(TurnEnd, Option<String>)>,
+    /// The verdict was given, but the run ended before anything came of it (on resume).
+    pub undecided: bool,
     /// The evidence, when the next continuation is the nudge.
     pub nudge: Option<String>,
     pub limit_hit: Option<String>,
@@ -141,6 +143,9 @@ impl Loop {
     }
 
     async fn until_outcome(&mut self) -> Result<Outcome, SessionError> {
+        if let Some(outcome) = self.decided_before() {
+            return Ok(outcome);
+        }
         if self.config.skip_if_met
             && self.standing.iteration == 0
             && self.standing.stage == Stage::Begin
@@ -150,10 +155,6 @@ impl Loop {
         }
         loop {
             if self.standing.stage == Stage::Begin {
-                if let Some(key) = self.used_up() {
-                    self.standing.limit_hit = Some(key.to_owned());
-                    return Ok(Outcome::Unmet);
-                }
                 self.begin()?;
             }
             let turn = if self.standing.stage == Stage::Turn {
@@ -168,6 +169,42 @@ impl Loop {
                 return Ok(outcome);
             }
             self.standing.stage = Stage::Begin;
+        }
+    }
+
+    /// What an earlier run of the session left to be said: a verdict that it did not live to act on, or that no
+    /// further iteration is allowed.
+    fn decided_before(&mut self) -> Option<Outcome> {
+        if self.standing.stage != Stage::Begin {
+            return None;
+        }
+        let verdict = self.standing.verdict.as_ref().filter(|_| self.standing.undecided).map(|verdict| verdict.kind);
+        let holds = match verdict {
+            Some(VerdictKind::Met) => vec![Outcome::Met],
+            Some(VerdictKind::Impossible) => vec![Outcome::Impossible],
+            Some(VerdictKind::Unmet) | None => Vec::new(),
+        };
+        let last_allowed = self.standing.iteration > 0 && self.last_allowed();
+        match decide(&holds, last_allowed) {
+            Decision::End(outcome) => {
+                self.name_limit(outcome);
+                Some(outcome)
+            }
+            Decision::Continue => None,
+        }
+    }
+
+    /// Whether no further iteration may begin.
+    fn last_allowed(&self) -> bool {
+        self.used_up().is_some()
+    }
+
+    /// For an unmet goal: the limit that ended the run.
+    fn name_limit(&mut self, outcome: Outcome) {
+        if outcome == Outcome::Unmet
+            && let Some(key) = self.used_up()
+        {
+            self.standing.limit_hit.get_or_insert_with(|| key.to_owned());
         }
     }
 
@@ -293,8 +330,7 @@ impl Loop {
         }
         self.session.append(Fact::Checks { iteration: self.standing.iteration, results: results.clone() })?;
         self.standing.checks.clone_from(&results);
-        let last_allowed = self.standing.iteration >= self.config.limits.iterations
-            || self.gateway.ledger(|ledger| ledger.calls(Lane::Agent)) >= self.config.limits.steps;
+        let last_allowed = self.last_allowed();
         if !holds.is_empty() {
             return Ok(match decide(&holds, last_allowed) {
                 Decision::End(outcome) => Some(outcome),
@@ -344,9 +380,7 @@ impl Loop {
         }
         Ok(match decide(&holds, last_allowed) {
             Decision::End(outcome) => {
-                if outcome == Outcome::Unmet {
-                    self.standing.limit_hit = self.used_up().map(str::to_owned);
-                }
+                self.name_limit(outcome);
                 Some(outcome)
             }
             Decision::Continue => None,

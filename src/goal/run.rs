@@ -233,8 +233,10 @@ impl Run {
             recent: parts.config.judge.as_ref().map_or(1, |judge| judge.messages as usize),
             pressing: Rc::new(move || pressing(&pressing_gateway, &pressing_timer, &pressing_limits)),
         });
+        let opens = standing.stage == Stage::Turn && opening_missing(&state);
         if resumed {
-            agent.resume(&state, &mut standing.last_text).map_err(|error| session_cause(&error))?;
+            let in_turn = standing.stage == Stage::Turn && !opens;
+            agent.resume(&state, in_turn, &mut standing.last_text).map_err(|error| session_cause(&error))?;
         }
         let before = Before::now(&gateway, standing.iteration);
         let identity = identity(&parts, &frozen, before);
@@ -263,7 +265,7 @@ impl Run {
             standing,
             environment: frozen.environment.clone(),
         };
-        if goal.standing.stage == Stage::Turn && opening_missing(&state) {
+        if opens {
             goal.open_iteration().map_err(|error| session_cause(&error))?;
         }
         let watch = Watch {
@@ -618,7 +620,14 @@ fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conv
         Some(_) if !judged => Stage::After,
         _ => Stage::Begin,
     };
+    standing.undecided = judged && undecided(&parts.lines);
     Ok((conversation, state.unsent.clone(), standing))
+}
+
+/// Whether the last verdict is younger than the last end of a run.
+fn undecided(lines: &[Line]) -> bool {
+    let last = lines.iter().rev().find(|line| matches!(line.fact, Fact::Verdict { .. } | Fact::End(_)));
+    last.is_some_and(|line| matches!(line.fact, Fact::Verdict { .. }))
 }
 
 fn turn_reason(lines: &[Line]) -> Option<String> {

@@ -9,7 +9,7 @@ use super::nudge::{Repeat, Repeats};
 use super::results;
 use crate::event::{Event, Lane, ToolStatus, TurnEnd};
 use crate::model::{Ask, CallError, Conversation, Endpoint, Gateway, ModelError, Reply, Stop};
-use crate::session::{Block, Fact, Message, OpenJob, Origin, Session, SessionError, Spool, ToolDone, ToolStart};
+use crate::session::{Block, Fact, Message, OpenJob, Origin, Session, SessionError, Spool, State, ToolDone, ToolStart};
 use crate::tools::{PLAN_UPDATED, Ran, ToolCall, Tools};
 use crate::world::{Boxed, Halt, JobInfo, JobState, Roots, Why, World};
 
@@ -21,6 +21,8 @@ const MOST_CUTS: u32 = 3;
 const MOST_SILENT: u32 = 2;
 /// Steps with open tasks and no `todo-write` before the reminder.
 const STALE_TASKS_AFTER: u64 = 20;
+/// The tool that says that the goal is reached.
+const GOAL_COMPLETE: &str = "goal-complete";
 /// A running tool call may finish for so long when the run drains.
 const DRAIN_FOR: Duration = Duration::from_secs(60);
 
@@ -93,6 +95,8 @@ pub struct Agent {
     recent: VecDeque<Message>,
     /// Jobs whose end, or whose leader's, the agent was told.
     jobs_told: BTreeMap<String, JobState>,
+    /// The turn that is gone on with had ended already.
+    over: Option<TurnDone>,
 }
 
 /// What is counted within one turn.
@@ -111,7 +115,7 @@ struct Turn {
 impl Agent {
     pub fn new(parts: AgentParts) -> Agent {
         let spool = parts.session.spool();
-        Agent { parts, spool, wound_down: false, recent: VecDeque::new(), jobs_told: BTreeMap::new() }
+        Agent { parts, spool, wound_down: false, recent: VecDeque::new(), jobs_told: BTreeMap::new(), over: None }
     }
 
     /// Logs a message and keeps it for the next request.
@@ -159,6 +163,9 @@ impl Agent {
     /// # Errors
     /// What ends the run: see [`Ended`].
     pub async fn turn(&mut self, iteration: u64, steps_taken: u64) -> Result<TurnDone, Ended> {
+        if let Some(done) = self.over.take() {
+            return Ok(done);
+        }
         let mut turn = Turn { steps: steps_taken, ..Turn::default() };
         loop {
             if let Some(why) = self.parts.halt.why() {
@@ -583,11 +590,12 @@ fn job_line(job: &JobInfo) -> String {
 
 impl Agent {
     /// Goes on where an earlier run ended: results of calls that were running or never started, and a word after an
-    /// interruption. `last_text` becomes the last text of the agent.
+    /// interruption. `in_turn`: a turn was under way, and its opening message was said. `last_text` becomes the last
+    /// text of the agent.
     ///
     /// # Errors
     /// When the log cannot be written.
-    pub fn resume(&mut self, state: &crate::session::State, last_text: &mut String) -> Result<(), SessionError> {
+    pub fn resume(&mut self, state: &State, in_turn: bool, last_text: &mut String) -> Result<(), SessionError> {
         self.parts.tools.restore(state.marks.clone(), state.tasks.clone());
         self.parts.tools.restore_jobs(state.last_job);
         self.parts.steering.borrow_mut().extend(state.steers.iter().cloned());
@@ -613,12 +621,16 @@ impl Agent {
             ran.status = ToolStatus::Interrupted;
             self.record(&call, &ran, took)?;
         }
-        let interrupted = matches!(
-            state.unsent.iter().rev().find(|message| !matches!(message, Message::Operator { .. })),
-            Some(Message::Assistant { interrupted: true, .. })
-        );
-        if interrupted {
-            self.operator("You were interrupted here; go on.")?;
+        if !in_turn {
+            return Ok(());
+        }
+        match last_step(state) {
+            LastStep::Open => {}
+            LastStep::Cut => self.operator("You were interrupted here; go on.")?,
+            LastStep::Over { complete } => {
+                let last_text = last_text.clone();
+                self.over = Some(TurnDone { end: TurnEnd::Done, last_text, complete, why: None });
+            }
         }
         self.jobs_are_gone(&state.open_jobs)
     }
@@ -646,4 +658,56 @@ impl Agent {
         }
         Ok(())
     }
+}
+
+/// What the last messages of an unfinished turn mean for the next request.
+enum LastStep {
+    /// There is something to answer.
+    Open,
+    /// The agent spoke last, and was not through: a word must follow, since a request ends with what is to be answered.
+    Cut,
+    /// The reply that ended the turn is there; only the line that says so is missing.
+    Over { complete: Option<String> },
+}
+
+fn last_step(state: &State) -> LastStep {
+    match state.unsent.last() {
+        Some(Message::Assistant { interrupted: true, .. }) => LastStep::Cut,
+        Some(Message::Assistant { blocks, refused: None, .. })
+            if !blocks.iter().any(|block| matches!(block, Block::Call { .. })) =>
+        {
+            let settled = state.calls.iter().rev().find(|(call, _)| call.lane == Lane::Agent);
+            let stop = settled.and_then(|(_, settled)| settled.as_ref()).map(|settled| settled.stop.as_str());
+            let silent = crate::model::blocks_text(blocks).trim().is_empty();
+            match stop {
+                // The provider goes on from the assistant's own message.
+                Some("pause") => LastStep::Open,
+                Some("end" | "stop_sequence") if !silent => LastStep::Over { complete: None },
+                _ => LastStep::Cut,
+            }
+        }
+        Some(Message::Tool { .. }) => {
+            completed(state).map_or(LastStep::Open, |summary| LastStep::Over { complete: Some(summary) })
+        }
+        _ => LastStep::Open,
+    }
+}
+
+/// The summary of a `goal-complete` among the last reply's calls, when it was accepted.
+fn completed(state: &State) -> Option<String> {
+    let results = state.unsent.iter().rev().take_while(|message| matches!(message, Message::Tool { .. }));
+    let id = results.into_iter().find_map(|message| match message {
+        Message::Tool { call_id, tool, is_error: false, .. } if tool == GOAL_COMPLETE => Some(call_id),
+        _ => None,
+    })?;
+    let calls = state.unsent.iter().rev().find_map(|message| match message {
+        Message::Assistant { blocks, .. } => Some(blocks),
+        _ => None,
+    })?;
+    let arguments = calls.iter().find_map(|block| match block {
+        Block::Call { id: call, arguments, .. } if call == id => Some(arguments),
+        _ => None,
+    })?;
+    let arguments: serde_json::Value = serde_json::from_str(arguments).ok()?;
+    Some(arguments.get("summary")?.as_str()?.to_owned())
 }

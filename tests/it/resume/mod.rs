@@ -1,0 +1,9 @@
+//! Crash safety and resuming, with the real binary: whatever ends a runner, the session goes on where it stood.
+
+mod choose;
+mod counters;
+mod kills;
+mod locks;
+mod signals;
+mod support;
+mod windows;
