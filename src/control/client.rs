@@ -41,9 +41,7 @@ pub fn ask(live: &Live, request: &Request) -> Result<Answer, ControlError> {
     let mut answer = Vec::new();
     let read = (&stream).take(MOST_ANSWER_BYTES).read_to_end(&mut answer);
     match answer.iter().position(|byte| *byte == b'\n') {
-        Some(end) => {
-            serde_json::from_slice(&answer[..end]).map_err(|error| ControlError::Garbled(error.to_string()))
-        }
+        Some(end) => serde_json::from_slice(&answer[..end]).map_err(|error| ControlError::Garbled(error.to_string())),
         None => match read.and(written) {
             Err(error) if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
                 Err(reach(error))

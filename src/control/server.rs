@@ -202,14 +202,12 @@ impl Desk {
     /// Ends jobs side by side. An id that is unknown ends none.
     async fn kill(&self, ids: Vec<String>) -> Answer {
         let jobs = self.jobs();
-        let unknown: Vec<&str> = ids
-            .iter()
-            .map(String::as_str)
-            .filter(|id| *id != "all" && !jobs.iter().any(|job| job.id == *id))
-            .collect();
+        let unknown: Vec<&str> =
+            ids.iter().map(String::as_str).filter(|id| *id != "all" && !jobs.iter().any(|job| job.id == *id)).collect();
         if !unknown.is_empty() {
             let known: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
-            let known = if known.is_empty() { "there are none".to_owned() } else { format!("known: {}", known.join(", ")) };
+            let known =
+                if known.is_empty() { "there are none".to_owned() } else { format!("known: {}", known.join(", ")) };
             return Answer::Error { message: format!("no background job {}; {known}", unknown.join(", ")) };
         }
         let all = ids.iter().any(|id| id == "all");

@@ -145,7 +145,8 @@ pub(super) async fn wait(at: Place<'_>, args: &Args, matched: &mut Matched) -> R
                 }
             }
         }
-        let over: Vec<String> = jobs.iter().filter(|job| targets.contains(&job.id) && !job.state.alive()).map(ended).collect();
+        let over: Vec<String> =
+            jobs.iter().filter(|job| targets.contains(&job.id) && !job.state.alive()).map(ended).collect();
         if !over.is_empty() {
             let without = if pattern.is_some() { "\n[no further line matched the pattern]" } else { "" };
             return Ok(Done::ok(format!("{}{without}", over.join("\n"))));
