@@ -12,14 +12,14 @@ use super::failure::Failure;
 use super::lanes::NoExec;
 use super::models::models;
 use crate::event::{EVENT_VERSION, Event, Outcome, Record, RunResult};
-use crate::goal::{Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs};
+use crate::goal::{
+    Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs,
+};
 use crate::model::{Endpoint, KeySource};
 use crate::process::{self, Dispositions, ProcessOptions, Signals};
 use crate::report::{ColourChoice, Console, Format, Look, summary_markdown};
 use crate::session::{self, Fact, Frozen, Line, Listener, Session, Store, WorkspaceLock};
-use crate::world::{
-    Clock, Env, Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, World, home_dir, rfc3339,
-};
+use crate::world::{Clock, Env, Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, World, home_dir, rfc3339};
 
 /// How much of the machine a run sees, said in every output until the sandbox is there.
 const NO_SANDBOX: &str = "none";
@@ -43,9 +43,8 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
     let env = RealEnv;
     let run_id = run_id();
     let console = Rc::new(Console::new(format(args), look(args, &env), args.deltas, String::new()));
-    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        start(args, dispositions, &env, &run_id, &console)
-    }));
+    let started =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| start(args, dispositions, &env, &run_id, &console)));
     let began = matches!(started, Ok(Ok(_)));
     let result = match started {
         Ok(Ok(result)) => result,
@@ -317,15 +316,8 @@ fn start(
         .tempdir()
         .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
     let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref()]);
-    let child = process::child_environment(
-        &env.vars(),
-        &config.env,
-        &keys,
-        &secrets,
-        &workspace,
-        run_id,
-        temporary.path(),
-    );
+    let child =
+        process::child_environment(&env.vars(), &config.env, &keys, &secrets, &workspace, run_id, temporary.path());
     let exec = process::start(ProcessOptions {
         environment: child.vars,
         secrets: secrets.clone(),
@@ -353,9 +345,7 @@ fn start(
         console: console.clone(),
         removed: child.removed,
     };
-    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        local.block_on(&runtime, go.drive(signals))
-    }));
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| local.block_on(&runtime, go.drive(signals))));
     match ended {
         Ok(result) => Ok(result?),
         Err(panic) => {
@@ -373,7 +363,9 @@ pub fn current_dir() -> Result<PathBuf, Failure> {
 
 fn read_stdin() -> Result<String, Failure> {
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|error| Failure::usage(format!("read the goal from stdin: {error}")))?;
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|error| Failure::usage(format!("read the goal from stdin: {error}")))?;
     Ok(text)
 }
 
@@ -409,10 +401,14 @@ fn earlier(
     let (header, lines) = Session::read(&dir)?;
     let state = session::fold(&lines);
     if state.ends.last().is_some_and(|end| end.outcome == Outcome::Met) {
-        return Err(Failure::usage(format!("session `{}` is met already", header.id)).hint("start a new run without `--resume`"));
+        return Err(Failure::usage(format!("session `{}` is met already", header.id))
+            .hint("start a new run without `--resume`"));
     }
     let Some(frozen) = state.frozen else {
-        return Err(Failure::new(Outcome::Unusable, format!("session `{}` ended before it began; nothing to resume", header.id)));
+        return Err(Failure::new(
+            Outcome::Unusable,
+            format!("session `{}` ended before it began; nothing to resume", header.id),
+        ));
     };
     if let Some(loaded) = loaded
         && goal_digest(&loaded.config.goal) != frozen.goal_digest
@@ -460,15 +456,12 @@ fn key_names<'a>(endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>) -> V
 }
 
 /// The values that may appear nowhere: keys in use, variables that look like secrets, and those under `redact`.
-fn secrets<'a>(
-    config: &Config,
-    endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>,
-    env: &dyn Env,
-) -> Secrets {
+fn secrets<'a>(config: &Config, endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>, env: &dyn Env) -> Secrets {
     let keys = key_names(endpoints);
-    let values = env.vars().into_iter().filter(|(name, _)| {
-        keys.contains(name) || config.redact.contains(name) || process::looks_secret(name)
-    });
+    let values = env
+        .vars()
+        .into_iter()
+        .filter(|(name, _)| keys.contains(name) || config.redact.contains(name) || process::looks_secret(name));
     Secrets::new(values)
 }
 
@@ -520,7 +513,8 @@ impl Go<'_> {
             Some(earlier) => {
                 let opened = Session::open(&world, &earlier.dir, run_id, vec![shown]).await?;
                 notes.extend(opened.notes);
-                let lines = if opened.lines.len() >= earlier.lines.len() { opened.lines } else { earlier.lines.clone() };
+                let lines =
+                    if opened.lines.len() >= earlier.lines.len() { opened.lines } else { earlier.lines.clone() };
                 (opened.session, lines)
             }
             None => {
@@ -587,9 +581,7 @@ async fn give_up(world: &World, session: &Session, run_id: &str, cause: Cause, f
     if let Err(error) = session.append(Fact::End(Box::new(end))) {
         tracing::error!(%error, "the end cannot be logged");
     }
-    if fresh
-        && let Err(error) = session.clone().discard()
-    {
+    if fresh && let Err(error) = session.clone().discard() {
         tracing::warn!(%error, "the unused session cannot be removed");
     }
     result

@@ -428,9 +428,7 @@ async fn setup(parts: &RunParts) -> Result<(), Cause> {
     let limit = Duration::from_millis(parts.config.limits.command_ms);
     for step in &parts.config.setup {
         let command = command(CommandKind::Setup, step, &parts.roots, Path::new(""), limit, &[]);
-        let failed = |what: String| {
-            Cause::new(Outcome::Environment, format!("setup `{}` {what}", step.shown))
-        };
+        let failed = |what: String| Cause::new(Outcome::Environment, format!("setup `{}` {what}", step.shown));
         let finished = parts.halt.run(parts.world.exec.run(command)).await;
         let finished = finished.map_err(|why| cause(&Stopped::Halted(why)))?;
         let finished = finished.map_err(|error| failed(format!("did not start: {error}")))?;
@@ -438,7 +436,9 @@ async fn setup(parts: &RunParts) -> Result<(), Cause> {
         match finished.ending {
             Ended::Exited(0) => {}
             Ended::Exited(code) => return Err(failed(format!("failed with exit {code}")).hint(last_lines(&output))),
-            Ended::TimedOut => return Err(failed("took longer than `limits.command`".to_owned()).hint(last_lines(&output))),
+            Ended::TimedOut => {
+                return Err(failed("took longer than `limits.command`".to_owned()).hint(last_lines(&output)));
+            }
             other => return Err(failed(format!("ended as {other:?}")).hint(last_lines(&output))),
         }
     }
@@ -551,7 +551,8 @@ fn earlier_baseline(session: &Session, lines: &[Line]) -> Result<Option<Found>, 
                         .map_err(|error| Cause::new(Outcome::Unusable, format!("read the baseline: {error}")))?,
                     None => BTreeMap::new(),
                 };
-                found = Some(Found { git_tree: git_tree.clone(), files, checks: Vec::new(), progress: None, cause: None });
+                found =
+                    Some(Found { git_tree: git_tree.clone(), files, checks: Vec::new(), progress: None, cause: None });
             }
             Fact::Checks { iteration: 0, results } => {
                 if let Some(found) = &mut found {

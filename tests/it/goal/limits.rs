@@ -224,3 +224,33 @@ fn a_signal_during_the_baseline_ends_it() {
     assert!(ended.finished.duration < Duration::from_secs(10));
     case.provider.finish();
 }
+
+#[test]
+fn a_signal_while_the_provider_is_waited_for_ends_the_wait() {
+    let script = Script::new()
+        .agent(Reply::error(429).header("retry-after", "600"))
+        .agent(Reply::complete("done"))
+        .judge(met());
+    let case = Case::new(script, "goal: x");
+    let started = case.start(&[]);
+    started.running.wait_for_stdout("\"run.waiting\"", PATIENCE);
+    started.running.signal(Signal::TERM);
+    let ended = started.end().expect(Outcome::Terminated);
+    assert!(ended.finished.duration < Duration::from_secs(10));
+    case.resume(&ended, &[]).expect(Outcome::Met);
+    case.provider.finish();
+}
+
+#[test]
+fn a_signal_inside_the_judge_is_no_verdict() {
+    let script = Script::new().agent(Reply::complete("done")).judge(met().stall()).judge(met());
+    let case = Case::new(script, "goal: x");
+    let started = case.start(&[]);
+    case.provider.wait_for_lane_request(Lane::Judge, 1, PATIENCE);
+    started.running.signal(Signal::INT);
+    let ended = started.end().expect(Outcome::Interrupt);
+    assert_eq!(ended.result.verdict, None);
+    let again = case.resume(&ended, &[]).expect(Outcome::Met);
+    assert_eq!(again.result.steps, 1);
+    case.provider.finish();
+}
