@@ -23,7 +23,8 @@ const HALF: Duration = Duration::from_millis(500);
 
 #[test]
 fn the_time_limit_inside_a_command() {
-    let script = Script::new().agent(Reply::bash("trap '' TERM; sleep 1000 & wait")).agent(Reply::complete("x")).judge(met());
+    let script =
+        Script::new().agent(Reply::bash("trap '' TERM; sleep 1000 & wait")).agent(Reply::complete("x")).judge(met());
     let case = Case::new(script, "goal: x\nlimits: {time: 500ms}");
     let ended = in_time(case.run(), HALF);
     // A command that was running is told to the model as interrupted, and is not run again.
@@ -145,7 +146,10 @@ fn the_ledger_counts_every_lane() {
     let case = Case::new(script, "goal: x");
     let ended = case.run().expect(Outcome::Met);
     assert!((ended.result.total_cost_usd - 0.018).abs() < 1e-9);
-    assert_eq!(ended.result.cost_usd.values().map(|cost| (cost * 1e6).round() as u64).collect::<Vec<_>>(), [9_000, 9_000]);
+    assert_eq!(
+        ended.result.cost_usd.values().map(|cost| (cost * 1e6).round() as u64).collect::<Vec<_>>(),
+        [9_000, 9_000]
+    );
     assert_eq!(ended.result.usage_by_lane["judge"].usage.input_tokens, 2_000);
     assert_eq!(ended.result.run_usage.tokens, 4_400);
     case.provider.finish();
@@ -163,11 +167,9 @@ fn a_reply_without_a_usage_report_is_charged_and_listed() {
 
 #[test]
 fn signals_end_the_run_after_its_teardown_and_it_can_go_on() {
-    for (signal, outcome) in [
-        (Signal::HUP, Outcome::Hangup),
-        (Signal::INT, Outcome::Interrupt),
-        (Signal::TERM, Outcome::Terminated),
-    ] {
+    for (signal, outcome) in
+        [(Signal::HUP, Outcome::Hangup), (Signal::INT, Outcome::Interrupt), (Signal::TERM, Outcome::Terminated)]
+    {
         let script = Script::new()
             .agent(Reply::bash("echo started > started; sleep 1000"))
             .agent(Reply::complete("done"))
@@ -227,10 +229,8 @@ fn a_signal_during_the_baseline_ends_it() {
 
 #[test]
 fn a_signal_while_the_provider_is_waited_for_ends_the_wait() {
-    let script = Script::new()
-        .agent(Reply::error(429).header("retry-after", "600"))
-        .agent(Reply::complete("done"))
-        .judge(met());
+    let script =
+        Script::new().agent(Reply::error(429).header("retry-after", "600")).agent(Reply::complete("done")).judge(met());
     let case = Case::new(script, "goal: x");
     let started = case.start(&[]);
     started.running.wait_for_stdout("\"run.waiting\"", PATIENCE);
@@ -252,5 +252,30 @@ fn a_signal_inside_the_judge_is_no_verdict() {
     assert_eq!(ended.result.verdict, None);
     let again = case.resume(&ended, &[]).expect(Outcome::Met);
     assert_eq!(again.result.steps, 1);
+    case.provider.finish();
+}
+
+#[test]
+fn a_drain_lets_the_running_command_finish_and_saves() {
+    let script = Script::new()
+        .one_session()
+        .agent(
+            Reply::bash("while ! test -e go; do sleep 0.01; done; echo finished")
+                .and_call("bash", serde_json::json!({"command": "touch second"})),
+        )
+        .agent(Reply::complete("done"))
+        .judge(met());
+    let case = Case::new(script, "goal: x");
+    let started = case.start(&[]);
+    started.running.wait_for_stdout("\"tool.started\"", PATIENCE);
+    started.running.signal(Signal::USR1);
+    started.running.wait_for_stdout("draining", PATIENCE);
+    case.sandbox.write("go", "");
+    let ended = started.end().expect(Outcome::Saved);
+    assert!(!case.sandbox.exists("second"));
+    case.resume(&ended, &[]).expect(Outcome::Met);
+    let results = case.provider.agent_requests()[1].tool_results();
+    assert_eq!(results[0].text.trim(), "finished");
+    assert!(results[1].is_error && results[1].text.contains("not run"), "{results:?}");
     case.provider.finish();
 }

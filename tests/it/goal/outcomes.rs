@@ -145,8 +145,7 @@ fn nothing_but_words_is_a_nudge_and_then_stalled() {
     let ended = case.run().expect(Outcome::Stalled);
     // Two without progress, the nudge, and one more that brings nothing.
     assert_eq!(ended.result.iterations, 3);
-    let told: Vec<bool> =
-        case.provider.agent_requests().iter().map(|r| r.new_text().contains("no progress")).collect();
+    let told: Vec<bool> = case.provider.agent_requests().iter().map(|r| r.new_text().contains("no progress")).collect();
     assert_eq!(told, [false, false, true]);
     case.provider.finish();
 }
@@ -162,7 +161,8 @@ fn without_a_judge_the_checks_alone_decide() {
 
 #[test]
 fn what_is_met_already_costs_no_turn() {
-    let yaml = "goal: x\nskip_if_met: true\nchecks: ['true', {run: 'test -e late', when: before_judge, required: false}]";
+    let yaml =
+        "goal: x\nskip_if_met: true\nchecks: ['true', {run: 'test -e late', when: before_judge, required: false}]";
     let case = Case::new(Script::new().judge(met()), yaml);
     let ended = case.run().expect(Outcome::Met);
     assert_eq!((ended.result.iterations, ended.result.steps, ended.result.checks.len()), (0, 0, 2));
@@ -185,7 +185,8 @@ fn what_is_not_met_already_is_worked_on() {
 
 #[test]
 fn a_judge_without_a_verdict_keeps_the_goal_for_a_resume() {
-    for useless in [Reply::text("I think so"), Reply::empty(), Reply::verdict("maybe", "who knows", ""), Reply::refusal("no")]
+    for useless in
+        [Reply::text("I think so"), Reply::empty(), Reply::verdict("maybe", "who knows", ""), Reply::refusal("no")]
     {
         let script = Script::new().agent(Reply::text("done")).judge(useless.repeat(3)).judge(met());
         let case = Case::new(script, "goal: x");
@@ -379,7 +380,8 @@ fn a_check_before_the_judge_waits_for_the_others_and_gates_like_them() {
         .agent(Reply::bash("touch slow"))
         .agent(Reply::text("c"))
         .judge(met());
-    let yaml = "goal: x\nchecks: ['test -e quick', {name: slow, run: 'echo . >> ../runs; test -e slow', when: before_judge}]";
+    let yaml =
+        "goal: x\nchecks: ['test -e quick', {name: slow, run: 'echo . >> ../runs; test -e slow', when: before_judge}]";
     let case = Case::new(script, yaml);
     let ended = case.run().expect(Outcome::Met);
     assert_eq!(ended.result.iterations, 3);

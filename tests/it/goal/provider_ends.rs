@@ -32,7 +32,8 @@ fn an_outage_past_its_budget_is_the_providers() {
     for failure in [Reply::error(500), Reply::error(529), Reply::error(503).header("retry-after-ms", "60")] {
         let waits = failure.clone().header("retry-after-ms", "1");
         let named = waits.repeat(1);
-        let case = Case::new(Script::new().agent(named).agent(failure.forever()), "goal: x\nrate_limit: {max_wait: 100ms}");
+        let case =
+            Case::new(Script::new().agent(named).agent(failure.forever()), "goal: x\nrate_limit: {max_wait: 100ms}");
         let ended = case.run();
         // Used up after a named wait is `saved`, else `provider`; both may be tried again.
         assert!(ended.result.retryable);

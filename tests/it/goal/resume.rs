@@ -47,8 +47,11 @@ fn a_kill_in_the_second_iteration_loses_nothing() {
 
 #[test]
 fn a_command_that_ran_when_spettro_was_killed_is_told_and_not_run_again() {
-    let script =
-        Script::new().one_session().agent(Reply::bash("echo once >> log; sleep 1000")).agent(Reply::complete("x")).judge(met());
+    let script = Script::new()
+        .one_session()
+        .agent(Reply::bash("echo once >> log; sleep 1000"))
+        .agent(Reply::complete("x"))
+        .judge(met());
     let case = Case::new(script, "goal: x");
     let started = case.start(&[]);
     started.running.wait_for_stdout("\"tool.started\"", PATIENCE);
@@ -71,7 +74,8 @@ fn a_met_session_an_unknown_one_and_another_goal_are_usage_errors() {
     let case = Case::new(content(), "goal: x");
     let ended = case.run().expect(Outcome::Met);
     let id = ended.result.session_id.expect("a session");
-    for args in [vec!["--resume", &id], vec!["--resume", "session-20200101-000000-00000000"], vec!["--resume", "../x"]] {
+    for args in [vec!["--resume", &id], vec!["--resume", "session-20200101-000000-00000000"], vec!["--resume", "../x"]]
+    {
         let finished = case.sandbox.run(["run"].iter().chain(&args)).expect_code(2);
         assert!(finished.stderr.contains("error: "), "{}", finished.stderr);
     }

@@ -310,10 +310,12 @@ fn the_prefix_is_stable_across_steps_iterations_and_notes_on_either_wire() {
     for wire in Wire::ALL {
         let script = Script::new()
             .one_session()
-            .agent(Reply::thinking("hm").and_text("two things").and_call("bash", json!({"command": "echo a"})).and_call(
-                "file-write",
-                json!({"path": "ü \"quoted\"\n.txt", "content": "tab\there, \u{1F600}, \u{7f}"}),
-            ))
+            .agent(
+                Reply::thinking("hm").and_text("two things").and_call("bash", json!({"command": "echo a"})).and_call(
+                    "file-write",
+                    json!({"path": "ü \"quoted\"\n.txt", "content": "tab\there, \u{1F600}, \u{7f}"}),
+                ),
+            )
             .agent(Reply::empty())
             .agent(Reply::text("cut").stop("max_tokens"))
             .agent(Reply::thinking("so").and_text("first turn ends"))

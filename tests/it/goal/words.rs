@@ -154,7 +154,9 @@ fn text_is_a_summary_on_stdout_and_talk_on_stderr() {
     assert!(finished.stdout.starts_with("unmet (limits.iterations) after 1 iteration, 2 steps"), "{}", finished.stdout);
     assert!(finished.stdout.contains("the door is open") && finished.stdout.contains("do the rest"));
     let id = finished.result()["session_id"].as_str().expect("an id").to_owned();
-    for part in [id.as_str(), "bash", "goal not met yet (1/1): the door is open", &format!("resume: spettro run --resume {id}")] {
+    for part in
+        [id.as_str(), "bash", "goal not met yet (1/1): the door is open", &format!("resume: spettro run --resume {id}")]
+    {
         assert!(finished.stderr.contains(part), "{part}: {}", finished.stderr);
     }
     assert!(!finished.stdout.contains('\u{1b}') && !finished.stderr.contains('\u{1b}'));
@@ -187,7 +189,8 @@ fn json_is_one_object_that_the_schema_describes() {
 
 #[test]
 fn a_dry_run_shows_the_first_request_and_does_nothing() {
-    let case = Case::new(Script::new(), "goal: the text of the goal\nsetup: ['touch set-up']\nchecks: ['touch checked']");
+    let case =
+        Case::new(Script::new(), "goal: the text of the goal\nsetup: ['touch set-up']\nchecks: ['touch checked']");
     let goal = case.goal.to_str().expect("a path");
     let finished = case.sandbox.run(["run", goal, "--dry-run"]).expect_code(0);
     assert!(finished.stdout.contains("the text of the goal") && finished.stdout.contains("\"max_tokens\""));
@@ -226,7 +229,8 @@ fn an_output_file_that_cannot_be_written_is_said() {
 fn checks_run_without_a_model() {
     let sandbox = Sandbox::new();
     let yaml = |checks: &str| {
-        sandbox.write("goal.yaml", format!("version: 1\ngoal: x\nmodel: anthropic/claude-sonnet-4-5\nchecks: {checks}\n"))
+        sandbox
+            .write("goal.yaml", format!("version: 1\ngoal: x\nmodel: anthropic/claude-sonnet-4-5\nchecks: {checks}\n"))
     };
     yaml("[{name: good, run: 'true'}, {name: bad but optional, run: 'false', required: false}]");
     let finished = sandbox.run(["checks", "goal.yaml"]).expect_code(0);
