@@ -1,18 +1,22 @@
 //! The one door to a model, for every lane: reserve → log → send and retry → settle → log.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::catalog::{Endpoint, KeySource};
 use super::conversation::Conversation;
 use super::error::ModelError;
+use super::estimate::Factor;
 use super::ledger::{Hit, Ledger, Reservation, caps};
-use super::reply::{Delta, Partial, Reply, Stop};
-use super::request::Front;
+use super::reply::{Delta, Reply, Stop};
 use super::retry::{Next, Outage};
+use super::taken::Taken;
+use super::wire::Decoder;
 use crate::event::{CostKnown, Event, Lane, Limits, Micros, Usage};
-use crate::session::{Attempt, Call, Fact, Message, Session, SessionError, Settled, State, Sync, WireAttempt};
-use crate::world::{Body, Halt, HttpRequest, HttpResponse, Tag, TransportError, Why, World};
+use crate::session::{Attempt, Block, Call, Fact, Message, Session, SessionError, Settled, State, Sync, WireAttempt};
+use crate::world::{Body, Halt, HttpRequest, HttpResponse, Secrets, Tag, Why, World};
 
 /// Connecting takes no longer than this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,6 +32,12 @@ const KEPT_HEADERS: [&str; 7] = [
     "content-encoding",
 ];
 
+/// The most of one response that is read: replies are far below it, and what is read is kept in memory.
+const MOST_REPLY_BYTES: usize = 64 << 20;
+
+/// A smaller window than this is a number that stood in an error for another reason.
+const LEAST_WINDOW_TOKENS: u64 = 256;
+
 /// Why a call gave no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
@@ -37,6 +47,9 @@ pub enum CallError {
     /// Not sent: the window has no room for a useful reply.
     #[error("the request ({occupancy_tokens} tokens) leaves no room for a reply in a window of {window_tokens}")]
     NoRoom { occupancy_tokens: u64, window_tokens: u64 },
+    /// The server leaves out what is more than so many tokens, without a word. The reply arrived, and is no good.
+    #[error("the server silently cuts requests: it takes in about {taken_tokens} of {sent_tokens} tokens")]
+    Cut { taken_tokens: u64, sent_tokens: u64 },
     /// Final at once.
     #[error(transparent)]
     Model(ModelError),
@@ -82,11 +95,29 @@ impl Meter {
     }
 }
 
+/// What a gateway is made of.
+pub struct GatewayParts<'a> {
+    pub world: World,
+    pub session: Session,
+    pub halt: Halt,
+    pub limits: &'a Limits,
+    /// The session as earlier runs left it.
+    pub state: &'a State,
+    /// The outage budget of one call.
+    pub max_wait: Duration,
+    pub deltas: bool,
+    /// Replaced in what providers say before it is stored or shown.
+    pub secrets: Secrets,
+}
+
 pub struct Gateway {
     world: World,
     session: Session,
     halt: Halt,
+    secrets: Secrets,
     ledger: RefCell<Ledger>,
+    /// As the last call of each lane left them.
+    factors: RefCell<BTreeMap<Lane, Factor>>,
     meter: Meter,
     max_wait: Duration,
     deltas: bool,
@@ -107,25 +138,26 @@ enum Failed {
 }
 
 impl Gateway {
-    pub fn new(
-        world: World,
-        session: Session,
-        halt: Halt,
-        limits: &Limits,
-        state: &State,
-        max_wait: Duration,
-        deltas: bool,
-    ) -> Gateway {
+    pub fn new(parts: GatewayParts<'_>) -> Gateway {
+        let settled = parts.state.calls.iter().filter_map(|(_, settled)| settled.as_ref());
+        let factors = settled.filter_map(|settled| Some((settled.lane, Factor(settled.factor_pct?)))).collect();
         Gateway {
-            world,
-            session,
-            halt,
-            ledger: RefCell::new(Ledger::fold(limits, &state.calls)),
+            ledger: RefCell::new(Ledger::fold(parts.limits, &parts.state.calls)),
+            factors: RefCell::new(factors),
             meter: Meter::default(),
-            max_wait,
-            deltas,
+            max_wait: parts.max_wait,
+            deltas: parts.deltas,
             pending_sync: RefCell::new(None),
+            world: parts.world,
+            session: parts.session,
+            halt: parts.halt,
+            secrets: parts.secrets,
         }
+    }
+
+    /// What a lane's calls have taught about its estimates, for a conversation that begins anew.
+    pub fn factor(&self, lane: Lane) -> Factor {
+        self.factors.borrow().get(&lane).copied().unwrap_or_default()
     }
 
     /// Read access to the ledger.
@@ -172,14 +204,16 @@ impl Gateway {
         let mut billed = Usage::default();
         let mut cost = Micros::ZERO;
         let mut known = CostKnown::Free;
-        let mut charged_tokens = 0;
+        let mut charged_tokens: u64 = 0;
         let outcome = loop {
             let number = attempts.len() as u64 + 1;
             let mut tried = self.attempt(conversation, ask, &call, &reservation, number).await?;
             if let Some((usage, how)) = tried.bill.take() {
                 let price = ask.endpoint.price.as_ref();
-                cost = cost.saturating_add(price.map_or(Micros::ZERO, |price| price.cost(&usage)));
-                charged_tokens += usage.total_tokens();
+                tried.record.cost = price.map_or(Micros::ZERO, |price| price.cost(&usage));
+                tried.record.charged_tokens = usage.total_tokens();
+                cost = cost.saturating_add(tried.record.cost);
+                charged_tokens = charged_tokens.saturating_add(tried.record.charged_tokens);
                 known = if known == CostKnown::UpperBound { known } else { how };
                 billed.add(&usage);
             }
@@ -195,11 +229,20 @@ impl Gateway {
                 Err(Failed::Model(error)) => error,
             };
             let next = outage.after(&error, &*self.world.ids);
-            if let Next::Wait(wait) = next {
-                tried.record.wait_ms = Some(wait.as_millis() as u64);
+            // A further attempt costs as much again as this one was reserved for.
+            let broke = self
+                .ledger
+                .borrow()
+                .breaks(cost.saturating_add(reservation.cost), charged_tokens.saturating_add(reservation.tokens));
+            let broke = broke.filter(|_| matches!(next, Next::Wait(_)));
+            if let (Next::Wait(wait), None) = (&next, broke) {
+                tried.record.wait_ms = Some(millis(*wait));
             }
             self.session.append(Fact::Attempt { lane: ask.lane, n: call.n, number, attempt: tried.record.clone() })?;
             attempts.push(tried.record);
+            if let Some(hit) = broke {
+                break Err(CallError::Limit(hit));
+            }
             match next {
                 Next::Wait(wait) => {
                     if let Err(why) = self.wait(ask.lane, &error, wait).await {
@@ -219,7 +262,10 @@ impl Gateway {
 
         let now = self.world.clock.elapsed();
         if let Ok(reply) = &outcome {
-            conversation.replied(reply);
+            if let Some(usage) = &reply.usage {
+                conversation.replied(usage, &reply.blocks);
+            }
+            self.factors.borrow_mut().insert(ask.lane, conversation.factor());
             if ask.entry {
                 self.session.append(Fact::Message(entry(reply)))?;
             }
@@ -228,7 +274,7 @@ impl Gateway {
             && !text.trim().is_empty()
         {
             self.session.append(Fact::Message(Message::Assistant {
-                blocks: vec![crate::session::Block::Text { text: text.clone() }],
+                blocks: vec![Block::Text { text: text.clone() }],
                 interrupted: true,
                 refused: None,
             }))?;
@@ -242,6 +288,10 @@ impl Gateway {
                 _ => ask.endpoint.name(),
             },
             usage: (known != CostKnown::Free).then_some(billed),
+            reply_usage: match &outcome {
+                Ok(reply) if known != CostKnown::Reported => reply.usage.clone(),
+                _ => None,
+            },
             cost,
             known,
             charged_tokens,
@@ -276,31 +326,30 @@ impl Gateway {
                 text: format!("{} reports that it changed the request before running it", ask.endpoint.provider),
             })?;
         }
+        if let (true, Err(CallError::Model(ModelError::ContextOverflow { limit_tokens: Some(limit), .. }))) =
+            (ask.entry, &outcome)
+            && (LEAST_WINDOW_TOKENS..ask.endpoint.window_tokens).contains(limit)
+        {
+            self.session.append(Fact::Learned { window_tokens: Some(*limit), factor_pct: None })?;
+        }
+        if let (true, true, Some(taken_tokens)) = (ask.entry, outcome.is_ok(), conversation.truncated_at()) {
+            let sent_tokens = conversation.factor().apply(conversation.rest().count().tokens());
+            return Err(CallError::Cut { taken_tokens, sent_tokens });
+        }
         outcome
     }
 
     fn reserve(&self, conversation: &Conversation, ask: &Ask<'_>) -> Result<(Call, Reservation), CallError> {
         let endpoint = ask.endpoint;
-        let window = endpoint.window_tokens;
-        let occupancy = conversation.occupancy_tokens();
-        let guessed = conversation.estimated_tokens();
-        let margin = window / 50 + guessed * 2 / 5;
-        let room = window.saturating_sub(occupancy).saturating_sub(margin);
-        let least_room = (window / 8).min(8_192) / 2;
-        let caps = caps(endpoint.max_output_tokens, room);
-        if caps.is_empty() || room < least_room {
-            return Err(CallError::NoRoom { occupancy_tokens: occupancy, window_tokens: window });
-        }
-        let input = occupancy + guessed * 2 / 5;
         let ledger = self.ledger.borrow();
-        let reservation = ledger.reserve(endpoint, input, &caps).map_err(CallError::Limit)?;
+        let reservation = reservation(&ledger, conversation, endpoint)?;
         let call = Call {
             lane: ask.lane,
             n: ledger.next_n(ask.lane),
             model: endpoint.name(),
             digest: conversation.rest().digest(),
             rest_bytes: conversation.rest().len(),
-            estimate_tokens: occupancy,
+            estimate_tokens: conversation.occupancy_tokens(),
             max_output_tokens: reservation.max_output_tokens,
             reserved: reservation.cost,
             reserved_tokens: reservation.tokens,
@@ -329,15 +378,7 @@ impl Gateway {
         number: u64,
     ) -> Result<Tried, CallError> {
         let endpoint = ask.endpoint;
-        let front = endpoint.wire.front(&Front {
-            model: &endpoint.model,
-            max_output_tokens: reservation.max_output_tokens,
-            force_tool: ask.force_tool,
-            reasoning_effort: endpoint.reasoning_effort.as_deref(),
-            extra_body: &endpoint.extra_body,
-            native: endpoint.provider == "openai" && endpoint.own,
-            slow_steps: false,
-        });
+        let front = endpoint.front(reservation.max_output_tokens, ask.force_tool);
         let key = self.key(endpoint);
         let mut headers = endpoint.wire.headers(key.as_deref());
         headers.extend(endpoint.headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
@@ -356,10 +397,23 @@ impl Gateway {
         let ended = self.halt.run(self.exchange(ask, request, &mut taken)).await;
         self.meter.attempting.set(false);
 
+        let mut repeated = false;
+        let ended = ended.map(|reply| match reply {
+            Ok(reply) => Ok(self.cleaned(reply, &mut repeated)),
+            Err(error) => Err(error.map_text(|text| self.secrets.redact_str(text).into_owned())),
+        });
         let end = match &ended {
             Ok(Ok(_)) => "eof",
             Ok(Err(error)) => taken.end(error),
             Err(_) => "abort",
+        };
+        let repeated =
+            repeated || (!matches!(ended, Ok(Ok(_))) && self.secrets.contains(taken.partial().text.as_bytes()));
+        let (body, redacted) = match self.secrets.redact(&taken.body) {
+            Cow::Owned(clean) => (Cow::Owned(clean), true),
+            // It came in pieces, which are not told from other text: nothing of it is kept.
+            Cow::Borrowed(_) if repeated => (Cow::Borrowed(&[][..]), true),
+            whole => (whole, false),
         };
         let (keep, add) = conversation.next_wire();
         let (wire_offset, wire_bytes) = self.session.wire(&WireAttempt {
@@ -367,7 +421,8 @@ impl Gateway {
             n: call.n,
             attempt: number,
             method: "POST",
-            url: &url,
+            // Without its query parameters: they may hold a key.
+            url: &endpoint.wire.url(&endpoint.base_url),
             request_headers: &[],
             front: &front,
             keep,
@@ -375,34 +430,51 @@ impl Gateway {
             sha256: &call.digest,
             status: taken.status,
             response_headers: &taken.headers,
-            body: &taken.body,
-            reads: &taken.reads,
+            body: &body,
+            reads: if redacted { &[] } else { &taken.reads },
             end,
             ms: millis(self.world.clock.elapsed().saturating_sub(started)),
-            redacted: false,
+            redacted,
         })?;
-        let record =
-            |error: Option<String>| Attempt { status: taken.status, error, wait_ms: None, wire_offset, wire_bytes };
-        let unfinished = || taken.bill(call.estimate_tokens, reservation);
+        let record = |error: Option<String>| Attempt {
+            status: taken.status,
+            error,
+            cost: Micros::ZERO,
+            charged_tokens: 0,
+            wait_ms: None,
+            wire_offset,
+            wire_bytes,
+        };
+        let bill = |reported: Option<&Usage>| taken.bill(call.estimate_tokens, reservation, reported);
         Ok(match ended {
             Ok(Ok(reply)) => {
                 let bill = match &reply.usage {
-                    Some(usage) => Some((usage.clone(), CostKnown::Reported)),
-                    None => unfinished(),
+                    // No request is without input: a server that says so does not count it.
+                    Some(usage) if usage.input_tokens > 0 => Some((usage.clone(), CostKnown::Reported)),
+                    usage => bill(usage.as_ref()),
                 };
                 Tried { outcome: Ok(reply), record: record(None), bill }
             }
-            Ok(Err(error)) => Tried {
-                record: record(Some(error.to_string())),
-                bill: unfinished(),
-                outcome: Err(Failed::Model(error)),
-            },
+            Ok(Err(error)) => {
+                Tried { record: record(Some(error.to_string())), bill: bill(None), outcome: Err(Failed::Model(error)) }
+            }
             Err(why) => Tried {
                 record: record(Some(format!("stopped: {}", why.name()))),
-                bill: unfinished(),
-                outcome: Err(Failed::Halted(why, taken.partial.text.clone())),
+                bill: bill(None),
+                outcome: Err(Failed::Halted(why, self.secrets.redact_str(&taken.partial().text).into_owned())),
             },
         })
+    }
+
+    /// A reply without the secrets that the model repeats; whether there were any.
+    fn cleaned(&self, mut reply: Reply, repeated: &mut bool) -> Reply {
+        for text in reply.blocks.iter_mut().flat_map(texts) {
+            if let Cow::Owned(clean) = self.secrets.redact_str(text) {
+                *text = clean;
+                *repeated = true;
+            }
+        }
+        reply
     }
 
     /// Sends one request and decodes its response; leaves in `taken` what arrived, also when it is dropped.
@@ -421,7 +493,7 @@ impl Gateway {
         taken.headers =
             response.headers.iter().filter(|(name, _)| KEPT_HEADERS.contains(&name.as_str())).cloned().collect();
         let ok = (200..300).contains(&response.status);
-        let mut decoder = endpoint.wire.decoder();
+        taken.decoder = ok.then(|| endpoint.wire.decoder());
         let mut deltas: Vec<Delta> = Vec::new();
         loop {
             let chunk = tokio::select! {
@@ -431,25 +503,38 @@ impl Gateway {
                     // Whatever had arrived decides: a stream may be complete although its end was rough.
                     Err(error) if ok => {
                         let failed = taken.failed(&error);
-                        return decoder.finish().map_err(|_| failed);
+                        let reply = taken.decoder.as_mut().map(Decoder::finish);
+                        return reply.and_then(Result::ok).ok_or(failed);
                     }
-                    Err(error) => return Err(taken.failed(&error)),
+                    // The status says what went wrong, whatever became of the explanation.
+                    Err(_) => None,
                 },
-                () = &mut quiet => return Err(timeout("nothing new in the reply", endpoint.idle_timeout)),
-                () = &mut whole => return Err(timeout("no whole reply", ask.attempt_timeout.unwrap_or_default())),
+                () = &mut quiet => {
+                    if !ok {
+                        break;
+                    }
+                    return Err(timeout("nothing new in the reply", endpoint.idle_timeout));
+                }
+                () = &mut whole => {
+                    if !ok {
+                        break;
+                    }
+                    return Err(timeout("no whole reply", ask.attempt_timeout.unwrap_or_default()));
+                }
             };
             let Some(chunk) = chunk else { break };
             taken.reads.push(taken.body.len() as u64);
             taken.body.extend_from_slice(&chunk);
-            if !ok {
+            let Some(decoder) = &mut taken.decoder else {
                 if taken.body.len() > 1_000_000 {
                     break;
                 }
                 continue;
+            };
+            decoder.push(&chunk, &mut deltas)?;
+            if taken.body.len() > MOST_REPLY_BYTES {
+                return Err(ModelError::Malformed("the reply is longer than 64 MiB".to_owned()));
             }
-            let pushed = decoder.push(&chunk, &mut deltas);
-            taken.partial = decoder.partial();
-            pushed?;
             if !deltas.is_empty() {
                 quiet = clock.sleep(endpoint.idle_timeout);
             }
@@ -459,7 +544,7 @@ impl Gateway {
                 }
             }
         }
-        if ok {
+        if let Some(decoder) = &mut taken.decoder {
             return decoder.finish();
         }
         let now = self.world.clock.now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -469,65 +554,43 @@ impl Gateway {
     fn key(&self, endpoint: &Endpoint) -> Option<String> {
         match &endpoint.key {
             KeySource::None => None,
-            KeySource::Env(names) => {
-                names.iter().find_map(|name| self.world.env.var(name).filter(|value| !value.trim().is_empty()))
-            }
+            // A line end that came along with the key is none of it, and no header can hold one.
+            KeySource::Env(names) => names.iter().find_map(|name| {
+                let value = self.world.env.var(name)?.trim().to_owned();
+                (!value.is_empty()).then_some(value)
+            }),
         }
     }
 }
 
-/// What arrived of one response.
-#[derive(Default)]
-struct Taken {
-    status: Option<u16>,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
-    reads: Vec<u64>,
-    partial: Partial,
-    lost: Option<&'static str>,
+/// What a call would reserve: the largest output cap for which the window has room and the limits leave money.
+///
+/// # Errors
+/// `NoRoom` and `Limit`.
+pub fn reservation(
+    ledger: &Ledger,
+    conversation: &Conversation,
+    endpoint: &Endpoint,
+) -> Result<Reservation, CallError> {
+    let window = endpoint.window_tokens;
+    let occupancy = conversation.occupancy_tokens();
+    let uncertain = conversation.estimated_tokens().saturating_mul(2) / 5;
+    let room = window.saturating_sub(occupancy).saturating_sub(uncertain).saturating_sub(window / 50);
+    let least_room = (window / 8).min(8_192) / 2;
+    let caps = caps(endpoint.max_output_tokens, room);
+    if caps.is_empty() || room < least_room {
+        return Err(CallError::NoRoom { occupancy_tokens: occupancy, window_tokens: window });
+    }
+    ledger.reserve(endpoint, occupancy.saturating_add(uncertain), &caps).map_err(CallError::Limit)
 }
 
-impl Taken {
-    fn failed(&mut self, error: &TransportError) -> ModelError {
-        self.lost = Some(match error {
-            TransportError::Connect(_) => "connect",
-            TransportError::Timeout => "timeout",
-            TransportError::Reset(_) | TransportError::Miss(_) => "reset",
-        });
-        match error {
-            TransportError::Connect(text) | TransportError::Reset(text) => ModelError::Network(text.clone()),
-            TransportError::Timeout => ModelError::Timeout("the connection".to_owned()),
-            TransportError::Miss(text) => ModelError::Miss(text.clone()),
-        }
-    }
-
-    fn end(&self, error: &ModelError) -> &'static str {
-        match (self.lost, error) {
-            (Some(lost), _) => lost,
-            (None, ModelError::Timeout(_)) => "timeout",
-            (None, _) => "eof",
-        }
-    }
-
-    /// What a response that did not become a reported reply is charged: nothing before a 2xx stream began, else
-    /// the input and the received output at their upper bound.
-    fn bill(&self, input_tokens: u64, reservation: &Reservation) -> Option<(Usage, CostKnown)> {
-        let began = self.status.is_some_and(|status| (200..300).contains(&status));
-        if !began || self.body.is_empty() {
-            return None;
-        }
-        let received = self.partial.output_bytes.min(reservation.max_output_tokens);
-        let usage = match &self.partial.usage {
-            Some(usage) if usage.input_tokens > 0 => {
-                Usage { output_tokens: usage.output_tokens.max(received), ..usage.clone() }
-            }
-            _ => Usage {
-                input_tokens: input_tokens.max(reservation.tokens.saturating_sub(reservation.max_output_tokens)),
-                output_tokens: received,
-                ..Usage::default()
-            },
-        };
-        Some((usage, CostKnown::UpperBound))
+/// Everything that a model wrote in a block.
+fn texts(block: &mut Block) -> Vec<&mut String> {
+    match block {
+        Block::Text { text } => vec![text],
+        Block::Call { arguments, name, .. } => vec![name, arguments],
+        Block::Thinking { text, raw } => std::iter::once(text).chain(raw).collect(),
+        Block::Raw { raw } => vec![raw],
     }
 }
 
@@ -536,7 +599,7 @@ impl Taken {
 fn entry(reply: &Reply) -> Message {
     let mut blocks = reply.blocks.clone();
     if reply.stop == Stop::MaxTokens {
-        blocks.retain(|block| !matches!(block, crate::session::Block::Call { .. }));
+        blocks.retain(|block| !matches!(block, Block::Call { .. }));
     }
     let refused = match &reply.stop {
         Stop::Refused(details) => Some(details.clone()),

@@ -16,7 +16,7 @@ use super::{bash, search, tasks};
 use crate::event::{TaskGraph, ToolStatus};
 use crate::model::ToolSchema;
 use crate::session::{ReadMark, Spool};
-use crate::world::{Roots, World};
+use crate::world::{Roots, Secrets, World};
 
 const SUMMARY_CHARS: usize = 120;
 
@@ -32,6 +32,8 @@ pub struct ToolOptions {
     pub own_dirs: Vec<std::path::PathBuf>,
     /// Offer the job tools and `wait` (background jobs).
     pub jobs: bool,
+    /// Replaced in every result, whatever tool it comes from.
+    pub secrets: Secrets,
 }
 
 /// A tool call of a reply.
@@ -234,7 +236,8 @@ impl Tools {
         if let Some(tasks) = &done.tasks {
             self.tasks = tasks.clone();
         }
-        let full = done.text;
+        // What commands print was cleaned when it was captured; files are read past that.
+        let full = self.options.secrets.redact_str(&done.text).into_owned();
         let mut kept = None;
         let mut lost = None;
         if full.len() > SPOOL_OVER_BYTES || !fits(&tool, &full, budget_chars) {

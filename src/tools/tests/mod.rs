@@ -160,6 +160,7 @@ fn options(own: PathBuf) -> ToolOptions {
         command_limit: Duration::from_secs(600),
         own_dirs: vec![own],
         jobs: true,
+        secrets: crate::world::Secrets::default(),
     }
 }
 
