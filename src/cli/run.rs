@@ -474,8 +474,9 @@ impl Go<'_> {
         let console_tick = console.clone();
         let session_id = session.id();
         let mut resume = vec!["spettro".to_owned(), "run".to_owned(), "--resume".to_owned(), session_id.clone()];
-        if let Some(dir) = &args.session_dir {
-            resume.extend(["--session-dir".to_owned(), dir.to_string_lossy().into_owned()]);
+        if args.session_dir.is_some() {
+            // Absolute: the command works from any folder.
+            resume.extend(["--session-dir".to_owned(), place.session_root.to_string_lossy().into_owned()]);
         }
         notes.extend(removed_note(&removed));
         let parts = RunParts {
