@@ -54,6 +54,9 @@ pub enum Event {
         /// The sandbox level obtained.
         sandbox: String,
         resumed: bool,
+        /// Replies come from a cassette.
+        #[serde(default)]
+        recorded: bool,
     },
     /// Waiting for a provider; counts toward neither `time` nor `idle`.
     #[serde(rename = "run.waiting")]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::later::LaterArgs;
 use crate::event::Micros;
 use crate::goal::{Overrides, Problem, Setting};
 
@@ -23,7 +24,8 @@ use crate::goal::{Overrides, Problem, Setting};
                   `spettro help exit-codes` lists how a run can end.",
     disable_help_subcommand = true,
     subcommand_required = true,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    max_term_width = 100
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -175,7 +177,7 @@ pub struct RunArgs {
     #[arg(long, help_heading = "Output")]
     pub deltas: bool,
 
-    /// Run the baseline and show the first request; no model call, no session
+    /// Show the first request; nothing is run, no model call, no session
     #[arg(long, conflicts_with = "resume")]
     pub dry_run: bool,
 
@@ -187,87 +189,10 @@ pub struct RunArgs {
     pub later: LaterArgs,
 }
 
-/// Flags that are known and whose capability comes later: hidden, and refused by name.
-#[derive(Debug, Clone, Default, Args)]
-pub struct LaterArgs {
-    #[arg(long, hide = true)]
-    sandbox: Option<String>,
-    #[arg(long, hide = true)]
-    memory: Option<String>,
-    #[arg(long, hide = true)]
-    record: Option<String>,
-    #[arg(long, hide = true)]
-    auto_compact: Option<String>,
-    #[arg(long, hide = true)]
-    compact_threshold: Option<String>,
-    #[arg(long, hide = true)]
-    fork: bool,
-    #[arg(long, hide = true)]
-    at: Option<String>,
-    #[arg(long, hide = true)]
-    untrusted: bool,
-    #[arg(long, hide = true)]
-    trust_goal: bool,
-    #[arg(long, hide = true)]
-    trusted_ref: Option<String>,
-    #[arg(long, hide = true)]
-    cassette: Option<String>,
-    #[arg(long, hide = true)]
-    parallel: Option<String>,
-    #[arg(long, hide = true)]
-    shard: Option<String>,
-    #[arg(long, hide = true)]
-    run_dir: Option<String>,
-    #[arg(long, hide = true)]
-    max_total_cost: Option<String>,
-    #[arg(long, hide = true)]
-    filter: Option<String>,
-    #[arg(long, hide = true)]
-    list: bool,
-    #[arg(long, hide = true)]
-    ok_on: Option<String>,
-    #[arg(long, hide = true)]
-    force: bool,
-    #[arg(long, hide = true)]
-    preemptible: bool,
-    #[arg(long, hide = true)]
-    metrics_file: Option<String>,
-}
-
-impl LaterArgs {
-    /// Those that were given.
-    fn given(&self) -> Vec<&'static str> {
-        let all = [
-            ("--sandbox", self.sandbox.is_some()),
-            ("--memory", self.memory.is_some()),
-            ("--record", self.record.is_some()),
-            ("--auto-compact", self.auto_compact.is_some()),
-            ("--compact-threshold", self.compact_threshold.is_some()),
-            ("--fork", self.fork),
-            ("--at", self.at.is_some()),
-            ("--untrusted", self.untrusted),
-            ("--trust-goal", self.trust_goal),
-            ("--trusted-ref", self.trusted_ref.is_some()),
-            ("--cassette", self.cassette.is_some()),
-            ("--parallel", self.parallel.is_some()),
-            ("--shard", self.shard.is_some()),
-            ("--run-dir", self.run_dir.is_some()),
-            ("--max-total-cost", self.max_total_cost.is_some()),
-            ("--filter", self.filter.is_some()),
-            ("--list", self.list),
-            ("--ok-on", self.ok_on.is_some()),
-            ("--force", self.force),
-            ("--preemptible", self.preemptible),
-            ("--metrics-file", self.metrics_file.is_some()),
-        ];
-        all.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
-    }
-}
-
 /// What stdout carries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// `text`
+    /// The same as text
     #[default]
     Auto,
     /// The summary at the end
@@ -419,8 +344,10 @@ fn usage(flag: &str, message: String, hint: Option<&str>) -> Problem {
 // ------------------------------------------------------------------------------------------- other verbs
 
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "Examples:\n  spettro validate goal.yaml\n  spettro validate goals/*.yaml --set limits.cost=1\n\n\
-                        Exit codes: 0 all are valid, 2 not.")]
+#[command(
+    after_help = "Examples:\n  spettro validate goal.yaml\n  spettro validate goals/*.yaml --set limits.cost=1\n\n\
+                        Exit codes: 0 all are valid, 2 not."
+)]
 pub struct ValidateArgs {
     /// Goal files; `-` reads one from stdin
     #[arg(value_name = "FILE", required = true)]
@@ -515,6 +442,10 @@ pub struct SteerArgs {
     pub id: String,
     /// What the agent is told
     pub text: String,
+
+    /// The folder that sessions are stored in
+    #[arg(long, value_name = "DIR")]
+    pub session_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -523,6 +454,10 @@ pub struct SteerArgs {
 pub struct StopArgs {
     /// The session's id
     pub id: String,
+
+    /// The folder that sessions are stored in
+    #[arg(long, value_name = "DIR")]
+    pub session_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -534,6 +469,10 @@ pub struct JobsArgs {
     /// The session's id (default: the running one of this workspace)
     #[arg(long, value_name = "ID", global = true)]
     pub session: Option<String>,
+
+    /// The folder that sessions are stored in
+    #[arg(long, value_name = "DIR", global = true)]
+    pub session_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
@@ -556,154 +495,4 @@ pub struct HelpArgs {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    fn run(args: &[&str]) -> RunArgs {
-        let all = ["spettro", "run"].iter().chain(args);
-        match Cli::try_parse_from(all).unwrap().verb {
-            Verb::Run(run) => *run,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn refused(args: &[&str]) -> clap::error::ErrorKind {
-        let error = Cli::try_parse_from(["spettro"].iter().chain(args)).unwrap_err();
-        assert_eq!(error.exit_code(), 2, "{error}");
-        error.kind()
-    }
-
-    fn messages(problems: Vec<Problem>) -> Vec<String> {
-        problems.iter().map(Problem::to_string).collect()
-    }
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn one_goal_from_one_place() {
-        assert_eq!(run(&["--goal", "g.yaml"]).asked(), Ok(Asked::File("g.yaml".into())));
-        assert_eq!(run(&["g.yaml"]).asked(), Ok(Asked::File("g.yaml".into())));
-        assert_eq!(run(&["--goal", "-"]).asked(), Ok(Asked::Stdin));
-        assert_eq!(run(&["-p", "do it"]).asked(), Ok(Asked::Prompt("do it".into())));
-        assert_eq!(run(&["--resume", "latest"]).asked(), Ok(Asked::Stored));
-        assert_eq!(run(&["--resume", "latest", "g.yaml"]).asked(), Ok(Asked::File("g.yaml".into())));
-        let hint = "\n  hint: start `spettro run` once for each";
-        let message = format!("command line: --goal: 2 goals in one run are not in this version yet{hint}");
-        assert_eq!(messages(run(&["a.yaml", "b.yaml"]).asked().unwrap_err()), [message.clone()]);
-        assert_eq!(messages(run(&["--goal", "a.yaml", "b.yaml"]).asked().unwrap_err()), [message]);
-        assert_eq!(run(&[]).asked().unwrap_err()[0].message, "no goal was given");
-        assert_eq!(refused(&["run", "-p", "x", "--goal", "g.yaml"]), clap::error::ErrorKind::ArgumentConflict);
-        assert_eq!(refused(&["run", "-p", "x", "g.yaml"]), clap::error::ErrorKind::ArgumentConflict);
-    }
-
-    #[test]
-    fn flags_set_keys() {
-        let args = run(&[
-            "g.yaml", "--max-cost", "2.50", "--max-time", "5m", "--set", "limits.stall=5", "--check", "make", "--set",
-            "name=a=b",
-        ]);
-        let overrides = args.overrides().unwrap();
-        let settings: Vec<(&str, &str, &str)> =
-            overrides.settings.iter().map(|s| (s.flag.as_str(), s.key.as_str(), s.value.as_str())).collect();
-        assert_eq!(
-            settings,
-            [
-                ("--max-cost", "limits.cost", "2.50"),
-                ("--max-time", "limits.time", "5m"),
-                ("--set limits.stall", "limits.stall", "5"),
-                ("--set name", "name", "a=b"),
-            ]
-        );
-        assert_eq!(overrides.checks, ["make"]);
-        let error = run(&["g.yaml", "--set", "limits.stall"]).overrides().unwrap_err();
-        assert_eq!(messages(error), ["command line: --set: expected KEY=VALUE, found `limits.stall`"]);
-    }
-
-    #[test]
-    fn more_money_for_a_resumed_session() {
-        let args = run(&["--resume", "latest", "--max-cost", "+5"]);
-        assert_eq!(args.added_cost(), Ok(Some(Micros(5_000_000))));
-        assert!(args.overrides().unwrap().settings.is_empty());
-        assert!(run(&["--resume", "latest", "--max-cost", "+five"]).added_cost().is_err());
-        assert!(run(&["--resume", "latest", "--max-cost", "+0"]).added_cost().is_err());
-        let fresh = run(&["g.yaml", "--max-cost", "+5"]);
-        assert_eq!(fresh.added_cost(), Ok(None));
-        assert_eq!(fresh.overrides().unwrap().settings[0].value, "+5");
-    }
-
-    #[test]
-    fn flags_of_later_versions_are_refused_by_name() {
-        let each: &[&[&str]] = &[
-            &["--sandbox", "off"],
-            &["--memory", "off"],
-            &["--record", "effects"],
-            &["--auto-compact", "on"],
-            &["--compact-threshold", "80"],
-            &["--fork"],
-            &["--at", "3"],
-            &["--untrusted"],
-            &["--trust-goal"],
-            &["--trusted-ref", "main"],
-            &["--cassette", "f"],
-            &["--parallel", "2"],
-            &["--shard", "1/2"],
-            &["--run-dir", "d"],
-            &["--max-total-cost", "5"],
-            &["--filter", "x"],
-            &["--list"],
-            &["--ok-on", "unmet"],
-            &["--force"],
-            &["--preemptible"],
-            &["--metrics-file", "m.prom"],
-        ];
-        let mut names = std::collections::BTreeSet::new();
-        for flags in each {
-            let args: Vec<&str> = ["g.yaml"].iter().chain(*flags).copied().collect();
-            let message = format!("command line: {0}: `{0}` is not in this version yet", flags[0]);
-            assert_eq!(messages(run(&args).asked().unwrap_err()), [message]);
-            names.insert(flags[0].trim_start_matches("--").to_owned());
-        }
-        // No hidden flag of `run` is accepted without being in the table above.
-        let command = Cli::command();
-        let run = command.find_subcommand("run").unwrap();
-        for arg in run.get_arguments().filter(|arg| arg.is_hide_set()) {
-            assert!(names.contains(arg.get_long().unwrap()), "{arg:?}");
-        }
-        assert_eq!(names.len(), run.get_arguments().filter(|arg| arg.is_hide_set()).count());
-    }
-
-    #[test]
-    fn unknown_flags_and_verbs_are_usage_errors() {
-        use clap::error::ErrorKind;
-        assert_eq!(refused(&["run", "g.yaml", "--max-dollars", "5"]), ErrorKind::UnknownArgument);
-        assert_eq!(refused(&["walk"]), ErrorKind::InvalidSubcommand);
-        assert_eq!(refused(&["validate"]), ErrorKind::MissingRequiredArgument);
-        assert_eq!(refused(&["run", "--output-format", "xml", "g.yaml"]), ErrorKind::InvalidValue);
-        assert_eq!(refused(&["run", "--resume-changed", "g.yaml"]), ErrorKind::MissingRequiredArgument);
-        assert_eq!(refused(&["jobs", "kill"]), ErrorKind::MissingRequiredArgument);
-    }
-
-    #[test]
-    fn the_other_verbs_take_what_they_say() {
-        let parse = |args: &[&str]| Cli::try_parse_from(["spettro"].iter().chain(args)).unwrap().verb;
-        assert!(matches!(parse(&["jobs"]), Verb::Jobs(JobsArgs { what: None, session: None })));
-        let Verb::Jobs(jobs) = parse(&["jobs", "kill", "job-1", "all", "--session", "x"]) else { panic!() };
-        assert_eq!(jobs.session.as_deref(), Some("x"));
-        assert_eq!(jobs.what, Some(JobsVerb::Kill { ids: vec!["job-1".into(), "all".into()] }));
-        assert!(matches!(parse(&["schema", "facts"]), Verb::Schema(SchemaArgs { of: SchemaOf::Facts })));
-        assert!(matches!(parse(&["steer", "x", "y"]), Verb::Steer(_)));
-        assert!(matches!(parse(&["stop", "x"]), Verb::Stop(_)));
-        assert!(matches!(parse(&["__zygote"]), Verb::Zygote));
-        assert!(matches!(parse(&["help", "exit-codes"]), Verb::Help(_)));
-        let Verb::Cassette(cassette) = parse(&["cassette", "pack", "latest", "-o", "f", "--force"]) else { panic!() };
-        let CassetteVerb::Pack { session, output, force } = cassette.what;
-        assert_eq!((session.as_str(), output, force), ("latest", PathBuf::from("f"), true));
-        assert_eq!(run(&["g.yaml", "--json"]).format(), OutputFormat::Json);
-        assert_eq!(run(&["g.yaml", "-vv"]).verbose, 2);
-    }
-}
+mod tests;

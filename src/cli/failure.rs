@@ -61,11 +61,11 @@ impl From<EndpointError> for Failure {
                 );
                 Failure::new(Outcome::Auth, &error).hint(hint)
             }
-            EndpointError::UnknownModel { .. } => Failure::usage(&error)
-                .hint("give `model` as a map with `id`, `wire` and `base_url` for a model that is not in the catalogue"),
-            EndpointError::UnknownProvider { .. } => {
-                Failure::usage(&error).hint("own endpoints stand under `providers:`, in the goal file or in the user's config")
-            }
+            EndpointError::UnknownModel { .. } => Failure::usage(&error).hint(
+                "give `model` as a map with `id`, `wire` and `base_url` for a model that is not in the catalogue",
+            ),
+            EndpointError::UnknownProvider { .. } => Failure::usage(&error)
+                .hint("own endpoints stand under `providers:`, in the goal file or in the user's config"),
             _ => Failure::usage(&error),
         }
     }

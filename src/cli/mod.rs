@@ -9,10 +9,15 @@ mod dry_run;
 pub mod exit_codes;
 pub mod failure;
 pub mod help;
+mod jobs;
 mod lanes;
+mod later;
+mod live;
 mod models;
 mod run;
 pub mod schema;
+mod steer;
+mod stop;
 pub mod validate;
 
 use std::ffi::OsString;
@@ -29,12 +34,17 @@ use crate::world::{RealEnv, home_dir};
 
 /// Runs a command line. What a signal did before is told by `dispositions`.
 pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Dispositions) -> Exit {
-    let cli = match Cli::try_parse_from(argv) {
+    let argv: Vec<OsString> = argv.into_iter().collect();
+    let cli = match Cli::try_parse_from(&argv) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to stdout and are no error; a pipe that was closed has seen enough.
             let _ = error.print();
-            return if error.use_stderr() { Outcome::Usage.into() } else { Outcome::Met.into() };
+            return match argv.get(2..) {
+                _ if !error.use_stderr() => Outcome::Met.into(),
+                Some(words) if argv[1] == "run" => run::misused(words, &error.to_string()),
+                _ => Outcome::Usage.into(),
+            };
         }
     };
     let (mut out, mut err) = (io::stdout(), io::stderr());
@@ -46,9 +56,9 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
         Verb::Schema(args) => schema(args.of, &mut out),
         Verb::Checks(args) => checks::checks(args, dispositions, &mut out, &mut err),
         Verb::Cassette(args) => cassette::cassette(args, &mut out),
-        Verb::Steer(_) | Verb::Stop(_) | Verb::Jobs(_) => {
-            Err(Failure::usage("this verb is not in this version yet"))
-        }
+        Verb::Steer(args) => steer::steer(args, &mut out),
+        Verb::Stop(args) => stop::stop(args, &mut out),
+        Verb::Jobs(args) => jobs::jobs(args, &mut out),
     };
     match ended {
         Ok(outcome) => outcome.into(),

@@ -71,13 +71,9 @@ pub fn models(
 /// The endpoint that a cassette's replies came from, as its head describes it.
 fn recorded_endpoint(player: &Player, lane: Lane, file: &Path) -> Result<Endpoint, Failure> {
     let unusable = |what: String| Failure::new(Outcome::Unusable, format!("`{}` {what}", file.display()));
-    let described = player
-        .head()
-        .lanes
-        .get(lane.name())
-        .ok_or_else(|| unusable(format!("holds no replies for the {lane}")))?;
-    let mut endpoint = serde_json::to_value(placeholder())
-        .map_err(|error| Failure::new(Outcome::Internal, error))?;
+    let described =
+        player.head().lanes.get(lane.name()).ok_or_else(|| unusable(format!("holds no replies for the {lane}")))?;
+    let mut endpoint = serde_json::to_value(placeholder()).map_err(|error| Failure::new(Outcome::Internal, error))?;
     if let Some(fields) = endpoint.as_object_mut() {
         fields.extend(described.iter().map(|(name, value)| (name.clone(), value.clone())));
     }
@@ -97,11 +93,13 @@ fn check(endpoint: &Endpoint, config: &Config, env: &dyn Env) -> Result<(), Fail
     }
     if endpoint.price.is_none() && config.limits.cost.is_some() {
         let name = endpoint.name();
-        return Err(Failure::usage(format!("`{name}` has no known price, so a cost limit cannot be kept")).hint(format!(
-            "add its price (dollars per million tokens) to the goal file:\n\
+        return Err(Failure::usage(format!("`{name}` has no known price, so a cost limit cannot be kept")).hint(
+            format!(
+                "add its price (dollars per million tokens) to the goal file:\n\
              prices:\n  \"{name}\": {{input: 1.00, output: 3.00}}\n\
              or borrow a known one (`like: provider/model` in the model's map), or set `limits.cost: unlimited`"
-        )));
+            ),
+        ));
     }
     Ok(())
 }

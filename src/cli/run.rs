@@ -1,7 +1,7 @@
 //! `spettro run`: from flags to a driven run, and from its result to output and exit code.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::ffi::OsString;
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -10,13 +10,16 @@ use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::failure::Failure;
 use super::lanes::NoExec;
 use super::models::models;
-use crate::event::{Limits, Outcome, Record, RunResult};
-use crate::goal::{Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs};
+use crate::control::{Desk, Server};
+use crate::event::{EVENT_VERSION, Event, Limits, Outcome, Record, RunResult};
+use crate::goal::{
+    Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs,
+};
 use crate::model::{Endpoint, KeySource};
 use crate::process::{self, Dispositions, ProcessOptions, Signals};
 use crate::report::{ColourChoice, Console, Format, Look, summary_markdown};
 use crate::session::{self, Fact, Frozen, Line, Listener, Session, Store, WorkspaceLock};
-use crate::world::{Env, Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, World, home_dir};
+use crate::world::{Clock, Env, Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, World, home_dir, rfc3339};
 
 /// How much of the machine a run sees, said in every output until the sandbox is there.
 const NO_SANDBOX: &str = "none";
@@ -40,9 +43,10 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
     let env = RealEnv;
     let run_id = run_id();
     let console = Rc::new(Console::new(format(args), look(args, &env), args.deltas, String::new()));
-    let result = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        start(args, dispositions, &env, &run_id, &console)
-    })) {
+    let started =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| start(args, dispositions, &env, &run_id, &console)));
+    let began = matches!(started, Ok(Ok(_)));
+    let result = match started {
         Ok(Ok(result)) => result,
         Ok(Err(Stop::Failure(failure))) => early(&run_id, failure.outcome, failure.message, failure.hint),
         Ok(Err(Stop::Problems(problems))) => {
@@ -60,6 +64,9 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
             early(&run_id, Outcome::Internal, format!("spettro panicked: {what}"), Some(hint))
         }
     };
+    if !began {
+        console.unbegun(&only_event(&result));
+    }
     console.finish(&result);
     let mut outcome = result.outcome.unwrap_or(Outcome::Internal);
     if let Some(file) = &args.output_file
@@ -71,6 +78,77 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
         }
     }
     outcome.into()
+}
+
+/// The one event of a run that never began: its end.
+fn only_event(result: &RunResult) -> Record {
+    Record {
+        v: EVENT_VERSION,
+        seq: 1,
+        t: rfc3339(RealClock::new().now()),
+        run: result.run_id.clone(),
+        session: String::new(),
+        fact: None,
+        event: Event::RunFinished { result: Box::new(result.clone()) },
+    }
+}
+
+/// The end of a run whose command line could not be read: what was asked for on stdout and with `-o` is there all
+/// the same. `words` follow the verb.
+pub fn misused(words: &[OsString], message: &str) -> Exit {
+    let asked = asked_output(words);
+    let mut paragraphs = message.split("\n\n");
+    let first = paragraphs.next().unwrap_or_default();
+    let message = first.strip_prefix("error: ").unwrap_or(first).trim().to_owned();
+    let result = early(&run_id(), Outcome::Usage, message, Some("`spettro help run` lists the flags".to_owned()));
+    let line = match asked.format {
+        Format::Text => Ok(String::new()),
+        Format::Json => serde_json::to_string(&result).map(|line| line + "\n"),
+        Format::Jsonl => serde_json::to_string(&only_event(&result)).map(|line| line + "\n"),
+    };
+    // A closed pipe has seen enough.
+    let _ = write!(std::io::stdout(), "{}", line.unwrap_or_default());
+    if let Some(file) = asked.file
+        && let Err(error) = write_output(&file, &result)
+    {
+        let _ = writeln!(std::io::stderr(), "error: write `{}`: {error}", file.display());
+    }
+    Outcome::Usage.into()
+}
+
+/// Where a run's result is to go, as far as a command line that is wrong elsewhere says.
+#[derive(Debug, PartialEq, Eq)]
+struct AskedOutput {
+    format: Format,
+    file: Option<PathBuf>,
+}
+
+fn asked_output(words: &[OsString]) -> AskedOutput {
+    let mut asked = AskedOutput { format: Format::Text, file: None };
+    let mut words = words.iter().map(|word| word.to_string_lossy()).take_while(|word| word != "--");
+    while let Some(word) = words.next() {
+        let (flag, inline) = match word.split_once('=') {
+            Some((flag, value)) if flag.starts_with("--") => (flag.to_owned(), Some(value.to_owned())),
+            _ => match word.strip_prefix("-o").filter(|file| !file.is_empty()) {
+                Some(file) => ("-o".to_owned(), Some(file.to_owned())),
+                None => (word.to_string(), None),
+            },
+        };
+        let mut value = || inline.clone().or_else(|| words.next().map(|word| word.to_string()));
+        match flag.as_str() {
+            "--json" => asked.format = Format::Json,
+            "--output-format" => {
+                asked.format = match value().as_deref() {
+                    Some("json") => Format::Json,
+                    Some("jsonl") => Format::Jsonl,
+                    _ => Format::Text,
+                };
+            }
+            "-o" | "--output-file" => asked.file = value().map(PathBuf::from),
+            _ => {}
+        }
+    }
+    asked
 }
 
 /// Why no run came to its end.
@@ -241,15 +319,8 @@ fn start(
         .tempdir()
         .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
     let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref()]);
-    let child = process::child_environment(
-        &env.vars(),
-        &config.env,
-        &keys,
-        &secrets,
-        &workspace,
-        run_id,
-        temporary.path(),
-    );
+    let child =
+        process::child_environment(&env.vars(), &config.env, &keys, &secrets, &workspace, run_id, temporary.path());
     let exec = process::start(ProcessOptions {
         environment: child.vars,
         secrets: secrets.clone(),
@@ -276,10 +347,9 @@ fn start(
         run_id,
         console: console.clone(),
         removed: child.removed,
+        secrets,
     };
-    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        local.block_on(&runtime, go.drive(signals))
-    }));
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| local.block_on(&runtime, go.drive(signals))));
     match ended {
         Ok(result) => Ok(result?),
         Err(panic) => {
@@ -297,7 +367,9 @@ pub fn current_dir() -> Result<PathBuf, Failure> {
 
 fn read_stdin() -> Result<String, Failure> {
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|error| Failure::usage(format!("read the goal from stdin: {error}")))?;
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|error| Failure::usage(format!("read the goal from stdin: {error}")))?;
     Ok(text)
 }
 
@@ -333,10 +405,14 @@ fn earlier(
     let (header, lines) = Session::read(&dir)?;
     let state = session::fold(&lines);
     if state.ends.last().is_some_and(|end| end.outcome == Outcome::Met) {
-        return Err(Failure::usage(format!("session `{}` is met already", header.id)).hint("start a new run without `--resume`"));
+        return Err(Failure::usage(format!("session `{}` is met already", header.id))
+            .hint("start a new run without `--resume`"));
     }
     let Some(frozen) = state.frozen else {
-        return Err(Failure::new(Outcome::Unusable, format!("session `{}` ended before it began; nothing to resume", header.id)));
+        return Err(Failure::new(
+            Outcome::Unusable,
+            format!("session `{}` ended before it began; nothing to resume", header.id),
+        ));
     };
     if let Some(loaded) = loaded
         && goal_digest(&loaded.config.goal) != frozen.goal_digest
@@ -392,15 +468,12 @@ fn key_names<'a>(endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>) -> V
 }
 
 /// The values that may appear nowhere: keys in use, variables that look like secrets, and those under `redact`.
-fn secrets<'a>(
-    config: &Config,
-    endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>,
-    env: &dyn Env,
-) -> Secrets {
+fn secrets<'a>(config: &Config, endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>, env: &dyn Env) -> Secrets {
     let keys = key_names(endpoints);
-    let values = env.vars().into_iter().filter(|(name, _)| {
-        keys.contains(name) || config.redact.contains(name) || process::looks_secret(name)
-    });
+    let values = env
+        .vars()
+        .into_iter()
+        .filter(|(name, _)| keys.contains(name) || config.redact.contains(name) || process::looks_secret(name));
     Secrets::new(values)
 }
 
@@ -424,11 +497,13 @@ struct Go<'a> {
     console: Rc<Console>,
     /// Variables that children do not see.
     removed: Vec<String>,
+    secrets: Secrets,
 }
 
 impl Go<'_> {
     async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
-        let Go { args, world, place, config, agent, judge, earlier, mut notes, run_id, console, removed } = self;
+        let Go { args, world, place, config, agent, judge, earlier, mut notes, run_id, console, removed, secrets } =
+            self;
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
             WorkspaceMode::InPlace => Some(WorkspaceLock::take(&world, &place.home, &project, run_id).await?),
@@ -452,7 +527,8 @@ impl Go<'_> {
             Some(earlier) => {
                 let opened = Session::open(&world, &earlier.dir, run_id, vec![shown]).await?;
                 notes.extend(opened.notes);
-                let lines = if opened.lines.len() >= earlier.lines.len() { opened.lines } else { earlier.lines.clone() };
+                let lines =
+                    if opened.lines.len() >= earlier.lines.len() { opened.lines } else { earlier.lines.clone() };
                 (opened.session, lines)
             }
             None => {
@@ -479,6 +555,15 @@ impl Go<'_> {
             resume.extend(["--session-dir".to_owned(), place.session_root.to_string_lossy().into_owned()]);
         }
         notes.extend(removed_note(&removed));
+        let desk = Desk {
+            world: world.clone(),
+            session: session.clone(),
+            halt: halt.clone(),
+            steering: Rc::default(),
+            secrets,
+            run: run_id.to_owned(),
+        };
+        let steering = desk.steering.clone();
         let parts = RunParts {
             world: world.clone(),
             halt,
@@ -495,33 +580,67 @@ impl Go<'_> {
             own_dirs: own,
             deltas: args.deltas || args.verbose > 0,
             resume: if ephemeral.is_some() { Vec::new() } else { resume },
-            steering: Rc::new(RefCell::new(VecDeque::new())),
+            steering: steering.clone(),
             notes,
             tick: Rc::new(move |since| console_tick.tick(since)),
             summarize: summary_markdown,
         };
-        let mut result = match Run::prepare(parts).await {
-            Ok(run) => run.drive(Some(signals)).await,
+        let mut signals = Some(signals);
+        let result = match Run::prepare(parts, &mut signals).await {
+            Ok(run) if ephemeral.is_some() => run.drive(signals).await,
+            Ok(run) => {
+                // What is asked becomes facts, and those come after the ones that begin a run.
+                tokio::select! {
+                    biased;
+                    result = run.drive(signals) => result,
+                    never = serve(desk) => match never {},
+                }
+            }
             Err(cause) => give_up(&world, &session, run_id, cause, earlier.is_none()).await,
         };
-        if ephemeral.is_some() {
-            result.paths = None;
-            result.commands = crate::event::Commands::default();
+        let undelivered = steering.borrow().len();
+        if undelivered > 0 {
+            let messages = if undelivered == 1 { "message" } else { "messages" };
+            console
+                .notice(&format!("{undelivered} steering {messages} did not reach the agent; a resume delivers them"));
         }
         drop(lock);
         Ok(result)
     }
 }
 
+/// Listens for other processes. A run that cannot be talked to is still a run: it says so and goes on.
+async fn serve(desk: Desk) -> Infallible {
+    let session = desk.session.clone();
+    let why = match Server::listen(desk) {
+        Ok(server) => match session.name_socket(server.socket()) {
+            Ok(()) => match server.serve().await {},
+            Err(error) => error.to_string(),
+        },
+        Err(error) => error.to_string(),
+    };
+    let text = format!("`steer`, `stop` and `jobs` cannot reach this run: {why}");
+    if let Err(error) = session.append(Fact::Notice { code: "no_control".to_owned(), text }) {
+        // The loop meets the same error, and ends the run with it.
+        tracing::error!(%error, "a notice cannot be logged");
+    }
+    std::future::pending().await
+}
+
 /// A run that could not begin: nothing was asked of a model, so nothing but its folder is left, and that goes too.
+/// A session that was there before stays, with this end in its log.
 async fn give_up(world: &World, session: &Session, run_id: &str, cause: Cause, fresh: bool) -> RunResult {
-    world.exec.shutdown(std::time::Duration::from_secs(5)).await;
-    if fresh
-        && let Err(error) = session.clone().discard()
-    {
+    let leaked = world.exec.shutdown(std::time::Duration::from_secs(5)).await;
+    let mut result = early(run_id, cause.outcome, cause.message, cause.hint);
+    result.retryable = cause.retryable;
+    let end = session::End { run: run_id.to_owned(), outcome: cause.outcome, result: Box::new(result.clone()), leaked };
+    if let Err(error) = session.append(Fact::End(Box::new(end))) {
+        tracing::error!(%error, "the end cannot be logged");
+    }
+    if fresh && let Err(error) = session.clone().discard() {
         tracing::warn!(%error, "the unused session cannot be removed");
     }
-    early(run_id, cause.outcome, cause.message, cause.hint)
+    result
 }
 
 /// The private copy of a project, made at the session's first run and kept.

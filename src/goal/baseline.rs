@@ -13,7 +13,7 @@ use super::failure::{Cause, session};
 use super::iterate::check_cause;
 use super::progress;
 use crate::event::{CheckResult, Outcome, TaskGraph};
-use crate::session::{Fact, Session};
+use crate::session::{Fact, Progress, Session};
 use crate::workspace::{Git, Tree};
 use crate::world::{Halt, Roots, World};
 
@@ -28,6 +28,8 @@ pub struct Found {
     pub files: BTreeMap<PathBuf, String>,
     /// Checks of `start` and `each_iteration`.
     pub checks: Vec<CheckResult>,
+    /// The state at the start, until the loop has taken it in.
+    pub progress: Option<Progress>,
     /// Set when it ends the run.
     pub cause: Option<Cause>,
 }
@@ -94,6 +96,7 @@ impl Baseline {
         let gating: Vec<CheckResult> = found.checks.clone();
         let head = self.git.head().unwrap_or_default();
         let fact = progress::state(0, Some(digest), head, &gating, &TaskGraph::default());
+        found.progress = Some(fact.clone());
         self.append(Fact::Progress(Box::new(fact)))
     }
 

@@ -37,7 +37,7 @@ impl Cause {
         self
     }
 
-    fn limit(mut self, key: &str) -> Cause {
+    pub fn limit(mut self, key: &str) -> Cause {
         self.limit = Some(key.to_owned());
         self
     }

@@ -8,6 +8,7 @@ mod build;
 mod keys;
 mod layers;
 mod node;
+mod parts;
 mod scalar;
 mod schema;
 mod shape;
@@ -25,9 +26,10 @@ use std::rc::Rc;
 
 use sha2::{Digest, Sha256};
 
-use self::build::{Builder, Context, read_text};
+use self::build::{Builder, Context};
 use self::layers::{Entry, Given, Layer, Merged, steps};
 use self::node::{Node, Step};
+use self::parts::read_text;
 use self::shape::Reader;
 use self::source::{Secrets, Source};
 use self::value::Value;
@@ -40,7 +42,7 @@ pub use schema::schema;
 pub use source::{Origin, Problem};
 
 /// Most bytes of a goal file or a configuration file.
-const MOST_FILE_BYTES: usize = 1024 * 1024;
+const MOST_FILE_BYTES: usize = 256 * 1024;
 
 /// Where the goal comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +81,18 @@ pub fn load(
     home: Option<&Path>,
     cwd: &Path,
 ) -> Result<Effective, Vec<Problem>> {
+    load_with(source, overrides, env, home, cwd, &|| crate::model::usable(env))
+}
+
+/// [`load`], told where the names of usable models come from.
+fn load_with(
+    source: &GoalSource,
+    overrides: &Overrides,
+    env: &dyn Env,
+    home: Option<&Path>,
+    cwd: &Path,
+    usable: &dyn Fn() -> Vec<String>,
+) -> Result<Effective, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut complete = true;
 
@@ -95,7 +109,7 @@ pub fn load(
     let given = given_keys(&goal, user.as_ref(), settings.iter().chain(&flags));
 
     // 3. Values.
-    let mut goal_layer = read_goal(&goal, &secrets, env, &mut problems);
+    let mut goal_layer = read_goal(&goal, &secrets, env, &mut problems, &mut complete);
     let user_layer = user.map(|(source, tree)| {
         let values = Reader::new(&source, &secrets, env, &mut problems).document(&tree, None);
         let mut layer = Layer { source, values };
@@ -134,7 +148,7 @@ pub fn load(
         given,
         complete,
         checks: &overrides.checks,
-        usable: &|| crate::model::usable(env),
+        usable,
     };
     let built = Builder { merged: &merged, context: &context, problems: &mut problems }.build();
     match built {
@@ -144,8 +158,20 @@ pub fn load(
             let origins = rows.iter().map(|row| (row.path(), show::line(&row.value), row.origin.clone())).collect();
             Ok(Effective { config, origins, annotated: show::yaml(&rows, true) })
         }
-        _ => Err(problems),
+        _ => Err(in_order(problems)),
     }
+}
+
+/// File by file, and within a file as it is read.
+fn in_order(mut problems: Vec<Problem>) -> Vec<Problem> {
+    let mut files: Vec<String> = Vec::new();
+    for problem in &problems {
+        if !files.contains(&problem.file) {
+            files.push(problem.file.clone());
+        }
+    }
+    problems.sort_by_key(|problem| (files.iter().position(|file| *file == problem.file), problem.line_column));
+    problems
 }
 
 /// The goal file, opened.
@@ -177,9 +203,15 @@ fn open_goal(source: &GoalSource, cwd: &Path, problems: &mut Vec<Problem>, compl
         }
         GoalSource::Stdin(text) => {
             let text = text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();
-            (Origin::GoalFile("stdin".to_owned()), None, cwd.to_owned(), Ok(text))
+            let text = match text.len() {
+                0..=MOST_FILE_BYTES => Ok(text),
+                bytes => Err(format!("has {bytes} bytes; at most {MOST_FILE_BYTES}")),
+            };
+            (Origin::GoalFile("stdin".to_owned()), None, cwd.to_owned(), text)
         }
-        GoalSource::Stored { yaml, goal_file } => (Origin::Session, goal_file.clone(), cwd.to_owned(), Ok(yaml.clone())),
+        GoalSource::Stored { yaml, goal_file } => {
+            (Origin::Session, goal_file.clone(), cwd.to_owned(), Ok(yaml.clone()))
+        }
     };
     let label = origin.to_string();
     let interpolate = !matches!(origin, Origin::Session);
@@ -221,7 +253,13 @@ fn parse(source: &Source, text: &str, problems: &mut Vec<Problem>) -> Option<Nod
     }
 }
 
-fn read_goal(goal: &Opened, secrets: &Secrets, env: &dyn Env, problems: &mut Vec<Problem>) -> Layer {
+fn read_goal(
+    goal: &Opened,
+    secrets: &Secrets,
+    env: &dyn Env,
+    problems: &mut Vec<Problem>,
+    complete: &mut bool,
+) -> Layer {
     let source = Rc::clone(&goal.source);
     if let Some(text) = &goal.prompt {
         return Layer { source, values: vec![("goal".to_owned(), Value::Text(text.clone()))] };
@@ -236,6 +274,7 @@ fn read_goal(goal: &Opened, secrets: &Secrets, env: &dyn Env, problems: &mut Vec
             && number != "1"
         {
             // A file of another version follows other rules: only that is said.
+            *complete = false;
             let message = format!("found `{}`; this build reads 1", node::cut(number));
             problems.push(source.problem(&[Step::Key("version".to_owned())], message));
             return Layer { source, values };

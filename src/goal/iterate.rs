@@ -16,7 +16,7 @@ use super::outcome::{Decision, decide};
 use super::packet::{Evidence, packet};
 use super::progress::{self, Seen, Standing};
 use crate::event::{Changes, CheckResult, CheckStatus, Lane, Outcome, TurnEnd, Verdict, VerdictBy, VerdictKind};
-use crate::model::{Endpoint, Gateway};
+use crate::model::{Endpoint, Gateway, Hit};
 use crate::session::{Fact, Message, Origin, Session, SessionError};
 use crate::turn::{Agent, Ended, TurnDone};
 use crate::workspace::{Git, Protected, Tree, changed_files};
@@ -66,7 +66,15 @@ pub struct State {
     /// The evidence, when the next continuation is the nudge.
     pub nudge: Option<String>,
     pub limit_hit: Option<String>,
-    pub cause: Option<Cause>,
+    /// Everything that spoke for an end, in the order it came up.
+    pub causes: Vec<Cause>,
+}
+
+impl State {
+    /// What led to this outcome, where more than the verdict did.
+    pub fn cause(&self, outcome: Outcome) -> Option<&Cause> {
+        self.causes.iter().find(|cause| cause.outcome == outcome)
+    }
 }
 
 /// What comes next.
@@ -95,8 +103,43 @@ impl Loop {
         if self.standing.limit_hit.is_none() {
             self.standing.limit_hit.clone_from(&cause.limit);
         }
-        self.standing.cause = Some(cause);
+        self.standing.causes.push(cause);
         outcome
+    }
+
+    /// What holds although nothing failed: the run was halted, or more was spent than allowed.
+    fn bounds(&mut self) -> Vec<Outcome> {
+        let mut holds = Vec::new();
+        if let Some(why) = self.halt.why() {
+            holds.push(self.fail(cause(&Ended::Halted(why))));
+        }
+        if let Some(hit) = self.gateway.ledger(crate::model::Ledger::over) {
+            let limits = &self.config.limits;
+            let used = match hit {
+                Hit::Cost => {
+                    let spent = self.gateway.ledger(crate::model::Ledger::spent);
+                    format!("{spent} dollars of {}", limits.cost.unwrap_or_default())
+                }
+                Hit::Tokens => {
+                    let tokens = self.gateway.ledger(crate::model::Ledger::tokens);
+                    format!("{tokens} tokens of {}", limits.tokens.unwrap_or_default())
+                }
+            };
+            let message = format!("`{}` is used up: {used}", hit.key());
+            holds.push(self.fail(Cause::new(Outcome::CostLimit, message).limit(hit.key())));
+        }
+        holds
+    }
+
+    /// The limit that allows no further iteration: on a resume nothing may be left of it.
+    fn used_up(&self) -> Option<&'static str> {
+        if self.standing.iteration >= self.config.limits.iterations {
+            Some("limits.iterations")
+        } else if self.gateway.ledger(|ledger| ledger.calls(Lane::Agent)) >= self.config.limits.steps {
+            Some("limits.steps")
+        } else {
+            None
+        }
     }
 
     async fn until_outcome(&mut self) -> Result<Outcome, SessionError> {
@@ -112,6 +155,10 @@ impl Loop {
         }
         loop {
             if self.standing.stage == Stage::Begin {
+                if let Some(key) = self.used_up() {
+                    self.standing.limit_hit = Some(key.to_owned());
+                    return Ok(Outcome::Unmet);
+                }
                 self.begin()?;
             }
             let turn = if self.standing.stage == Stage::Turn {
@@ -129,40 +176,13 @@ impl Loop {
         }
     }
 
-    /// What an earlier run of the session left to be said: a verdict that it did not live to act on, or that no
-    /// further iteration is allowed.
-    fn decided_before(&mut self) -> Option<Outcome> {
-        if self.standing.stage != Stage::Begin {
-            return None;
-        }
-        let verdict = self.standing.verdict.as_ref().filter(|_| self.standing.undecided).map(|verdict| verdict.kind);
-        let holds = match verdict {
-            Some(VerdictKind::Met) => vec![Outcome::Met],
-            Some(VerdictKind::Impossible) => vec![Outcome::Impossible],
-            Some(VerdictKind::Unmet) | None => Vec::new(),
-        };
-        let last_allowed = self.standing.iteration > 0 && self.last_allowed();
-        match decide(&holds, last_allowed) {
-            Decision::End(outcome) => {
-                self.name_limit(outcome);
-                Some(outcome)
-            }
-            Decision::Continue => None,
-        }
-    }
-
-    /// Whether no further iteration may begin.
-    fn last_allowed(&self) -> bool {
-        self.standing.iteration >= self.config.limits.iterations
-            || self.gateway.ledger(|ledger| ledger.calls(Lane::Agent)) >= self.config.limits.steps
-    }
-
-    /// For an unmet goal: the limit that ended the run.
-    fn name_limit(&mut self, outcome: Outcome) {
-        if outcome == Outcome::Unmet {
-            let iterations = self.standing.iteration >= self.config.limits.iterations;
-            let key = if iterations { "limits.iterations" } else { "limits.steps" };
-            self.standing.limit_hit.get_or_insert_with(|| key.to_owned());
+    /// A verdict that ends the run and that an earlier run of the session did not live to act on.
+    fn decided_before(&self) -> Option<Outcome> {
+        let verdict = self.standing.verdict.as_ref().filter(|_| self.standing.undecided)?;
+        match verdict.kind {
+            VerdictKind::Met => Some(Outcome::Met),
+            VerdictKind::Impossible => Some(Outcome::Impossible),
+            VerdictKind::Unmet => None,
         }
     }
 
@@ -193,6 +213,7 @@ impl Loop {
                 turn: (end, why.as_deref()),
                 checks: &self.standing.checks,
                 nudge: self.standing.nudge.as_deref(),
+                jobs: &self.agent.running_jobs(),
             });
             Message::User { origin: Origin::Goal, text }
         };
@@ -262,15 +283,14 @@ impl Loop {
             Err(Ended::Baseline) => holds.push(self.baseline_failed()),
             Err(ended) => holds.push(self.fail(cause(&ended))),
         }
-        if let Some(why) = self.halt.why() {
-            holds.push(why.outcome());
-        }
-        if let Some(hit) = self.gateway.ledger(crate::model::Ledger::over) {
-            self.standing.limit_hit.get_or_insert_with(|| hit.key().to_owned());
-            holds.push(Outcome::CostLimit);
-        }
+        holds.extend(self.bounds());
         if holds.is_empty() && !self.agent.baseline().await {
             holds.push(self.baseline_failed());
+        }
+        // What was there before the first turn is nothing new.
+        let at_start = self.found.borrow_mut().as_mut().and_then(|found| found.progress.take());
+        if let Some(fact) = &at_start {
+            self.seen.take(fact);
         }
         if let Some(outcome) = self.protected() {
             holds.push(outcome);
@@ -284,11 +304,11 @@ impl Loop {
             }
         };
         if let Some(why) = self.halt.why() {
-            holds.push(why.outcome());
+            holds.push(self.fail(cause(&Ended::Halted(why))));
         }
         self.session.append(Fact::Checks { iteration: self.standing.iteration, results: results.clone() })?;
         self.standing.checks.clone_from(&results);
-        let last_allowed = self.last_allowed();
+        let last_allowed = self.used_up().is_some();
         if !holds.is_empty() {
             return Ok(match decide(&holds, last_allowed) {
                 Decision::End(outcome) => Some(outcome),
@@ -303,16 +323,13 @@ impl Loop {
         if errored {
             self.standing.verdict = None;
             if self.standing.errors >= self.config.limits.consecutive_errors {
-                holds.push(if turn_end == TurnEnd::Refused { Outcome::Refused } else { Outcome::Provider });
                 let why = self.standing.turn.as_ref().and_then(|(_, why)| why.clone()).unwrap_or_default();
                 let count = self.standing.errors;
-                self.standing.cause = Some(Cause::new(
-                    holds[0],
-                    format!(
-                        "{count} turns in a row {}: {why}",
-                        if holds[0] == Outcome::Refused { "were refused" } else { "failed" }
-                    ),
-                ));
+                let (outcome, ended) = match turn_end {
+                    TurnEnd::Refused => (Outcome::Refused, "were refused"),
+                    _ => (Outcome::Provider, "failed"),
+                };
+                holds.push(self.fail(Cause::new(outcome, format!("{count} turns in a row {ended}: {why}"))));
             }
         } else {
             let ask_anyway = standing.nudge_due || last_allowed;
@@ -332,13 +349,7 @@ impl Loop {
                 Err(cause) => holds.push(self.fail(cause)),
             }
         }
-        if let Some(why) = self.halt.why() {
-            holds.push(why.outcome());
-        }
-        if let Some(hit) = self.gateway.ledger(crate::model::Ledger::over) {
-            self.standing.limit_hit.get_or_insert_with(|| hit.key().to_owned());
-            holds.push(Outcome::CostLimit);
-        }
+        holds.extend(self.bounds());
         if standing.stalled && !criteria_progress {
             holds.push(Outcome::Stalled);
         }
@@ -347,7 +358,9 @@ impl Loop {
         }
         Ok(match decide(&holds, last_allowed) {
             Decision::End(outcome) => {
-                self.name_limit(outcome);
+                if outcome == Outcome::Unmet {
+                    self.standing.limit_hit = self.used_up().map(str::to_owned);
+                }
                 Some(outcome)
             }
             Decision::Continue => None,
@@ -563,14 +576,19 @@ impl Loop {
 }
 
 /// Starts the baseline on the loop's thread and gives the gate that waits for it.
-pub fn start_baseline(baseline: Baseline, found: Rc<RefCell<Option<Found>>>) -> crate::turn::Gate {
+/// Aborted at the run's end: nothing of it may be said after the end was.
+pub fn start_baseline(
+    baseline: Baseline,
+    found: Rc<RefCell<Option<Found>>>,
+) -> (crate::turn::Gate, tokio::task::AbortHandle) {
     let task = tokio::task::spawn_local(async move {
         let result = baseline.run().await;
         let good = result.cause.is_none();
         *found.borrow_mut() = Some(result);
         good
     });
-    Box::pin(async move { task.await.unwrap_or(false) })
+    let abort = task.abort_handle();
+    (Box::pin(async move { task.await.unwrap_or(false) }), abort)
 }
 
 pub fn check_cause(error: &CheckError) -> Cause {

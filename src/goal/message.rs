@@ -19,6 +19,8 @@ pub struct Onward<'a> {
     pub checks: &'a [CheckResult],
     /// The evidence, when this is the stall nudge.
     pub nudge: Option<&'a str>,
+    /// Background jobs that live, as `job-1 (command)`.
+    pub jobs: &'a [String],
 }
 
 /// Why the goal is not met, the goal, the next step, and the end of each failed check's output.
@@ -59,6 +61,13 @@ pub fn continuation(onward: &Onward<'_>) -> String {
     }
     let next = onward.verdict.map(|verdict| verdict.next_step.as_str()).filter(|step| !step.is_empty());
     let _ = writeln!(text, "\nNext: {}", next.unwrap_or("Keep going."));
+    if !onward.jobs.is_empty() {
+        let _ = writeln!(
+            text,
+            "\nStill running in the background: {}. End with job-kill what you no longer need.",
+            onward.jobs.join(", ")
+        );
+    }
     for check in onward.checks.iter().filter(|check| fails(check)) {
         let exit = check.exit_code.map_or(check.status.name().to_owned(), |code| format!("exit {code}"));
         let _ = writeln!(

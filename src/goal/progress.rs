@@ -55,7 +55,8 @@ impl Seen {
         self.nudged = false;
     }
 
-    fn take(&mut self, fact: &Progress) {
+    /// Takes a state in without counting it: the baseline's.
+    pub fn take(&mut self, fact: &Progress) {
         self.workspaces.extend(fact.workspace.clone());
         self.heads.extend(fact.head.clone());
         self.passing.insert(fact.passing.clone());

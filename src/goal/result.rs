@@ -49,7 +49,7 @@ pub struct Identity {
     pub sandbox: String,
     pub limits: Limits,
     pub before: Before,
-    /// The program and its global flags, for the commands that the result names.
+    /// The command that goes on with the session; empty when it is not kept.
     pub resume: Vec<String>,
 }
 
@@ -78,7 +78,9 @@ pub fn result(
     let cause = ending.as_ref().and_then(|ending| ending.cause).filter(|cause| Some(cause.outcome) == outcome);
     let dir = &identity.session_dir;
     let finished = outcome.is_some();
-    let resumable = outcome != Some(Outcome::Met);
+    // Without a command that resumes it, a session is not kept.
+    let kept = !identity.resume.is_empty();
+    let resumable = kept && outcome != Some(Outcome::Met);
     let (changes, leaked) = ending.map_or((None, Vec::new()), |ending| (ending.changes, ending.leaked));
     RunResult {
         v: RESULT_VERSION,
@@ -117,15 +119,15 @@ pub fn result(
         unreported_calls: unreported,
         peak_occupancy_tokens: peak,
         limits: Some(identity.limits.clone()),
-        limit_hit: state
-            .limit_hit
-            .clone()
+        limit_hit: cause
+            .and_then(|cause| cause.limit.clone())
+            .or_else(|| state.limit_hit.clone())
             .filter(|_| matches!(outcome, Some(Outcome::CostLimit | Outcome::TimeLimit | Outcome::Unmet))),
         sandbox: identity.sandbox.clone(),
         changes,
         memory_saved: Vec::new(),
         leaked,
-        paths: Some(Paths {
+        paths: kept.then(|| Paths {
             session: shown(dir),
             result: shown(&dir.join("result.json")),
             summary: shown(&dir.join("summary.md")),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::baseline::{Baseline, Found, listing};
 use super::checks::{command, text};
 use super::config::Config;
-use super::failure::{Cause, session as session_cause};
+use super::failure::{Cause, cause, session as session_cause};
 use super::iterate::{Bench, CHANGES_WITHIN, Loop, Stage, State, start_baseline};
 use super::judge;
 use super::progress::Seen;
@@ -20,7 +20,7 @@ use crate::model::{Conversation, Endpoint, Factor, Gateway};
 use crate::process::SignalEvent;
 use crate::session::{self, Fact, Frozen, Line, Message, RunStart, Session, SessionError};
 use crate::tools::{ToolOptions, Tools};
-use crate::turn::{self, Agent, AgentParts};
+use crate::turn::{self, Agent, AgentParts, Ended as Stopped};
 use crate::workspace::{Git, GitState, Protected, Tree};
 use crate::world::{CommandKind, Ending as Ended, Halt, Roots, Why, World};
 
@@ -47,7 +47,7 @@ pub struct RunParts {
     /// spettro's own folders, which no file tool touches and no digest counts.
     pub own_dirs: Vec<PathBuf>,
     pub deltas: bool,
-    /// The command that resumes this session.
+    /// The command that resumes this session; empty when it is not kept.
     pub resume: Vec<String>,
     pub steering: Rc<RefCell<VecDeque<String>>>,
     /// For the operator, said when the run has started.
@@ -64,6 +64,8 @@ pub struct Run {
     timer: Timer,
     identity: Identity,
     summarize: fn(&RunResult) -> String,
+    /// Ends the baseline, where one was started.
+    baseline: Option<tokio::task::AbortHandle>,
 }
 
 /// The environment block's facts and the instruction files, read once at a session's start.
@@ -131,9 +133,11 @@ fn endpoint_json(endpoint: &Endpoint) -> Result<serde_json::Value, Cause> {
 impl Run {
     /// Puts a run together: a new session's sources are frozen, an old one's are taken from its log.
     ///
+    /// Signals are listened to while the setup runs.
+    ///
     /// # Errors
     /// What ends the run before it began.
-    pub async fn prepare(parts: RunParts) -> Result<Run, Cause> {
+    pub async fn prepare(parts: RunParts, signals: &mut Option<crate::process::Signals>) -> Result<Run, Cause> {
         let state = session::fold(&parts.lines);
         let resumed = state.frozen.is_some();
         let git = Rc::new(Git::new(parts.roots.clone(), parts.session.dir().join("git")));
@@ -170,7 +174,11 @@ impl Run {
         }
 
         if !resumed {
-            setup(&parts).await?;
+            tokio::select! {
+                biased;
+                done = setup(&parts) => done?,
+                () = interrupts(signals, &parts.session, &parts.halt) => {}
+            }
         }
         let started = parts.world.clock.elapsed();
         let gateway = Rc::new(Gateway::new(
@@ -189,8 +197,8 @@ impl Run {
         let protected = Protected::new(&parts.world, &parts.roots, &parts.config.protect, goal_file)
             .map_err(|error| Cause::new(Outcome::Environment, error.to_string()))?;
         let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
-        let gate = if found.borrow().is_some() {
-            None
+        let (gate, baseline) = if found.borrow().is_some() {
+            (None, None)
         } else {
             let baseline = Baseline {
                 world: parts.world.clone(),
@@ -201,7 +209,8 @@ impl Run {
                 tree: tree.clone(),
                 git: git.clone(),
             };
-            Some(start_baseline(baseline, found.clone()))
+            let (gate, abort) = start_baseline(baseline, found.clone());
+            (Some(gate), Some(abort))
         };
         let head = frozen.heads.get("agent").cloned().unwrap_or_default();
         let (conversation, unsent, mut standing) = restore(&parts, &state, &head)?;
@@ -269,7 +278,7 @@ impl Run {
             limits: parts.config.limits.clone(),
             tick: parts.tick.clone(),
         };
-        let run = Run { goal, watch, timer, identity, summarize: parts.summarize };
+        let run = Run { goal, watch, timer, identity, summarize: parts.summarize, baseline };
         let running = run.result(None);
         run.goal.session.write_result(&running, &(run.summarize)(&running)).map_err(|error| session_cause(&error))?;
         Ok(run)
@@ -285,24 +294,22 @@ impl Run {
         let halt = self.goal.halt.clone();
         let outcome = {
             let watch = &self.watch;
-            let interrupts = async {
-                match &mut signals {
-                    Some(signals) => listen(signals, &session, &halt).await,
-                    None => std::future::pending().await,
-                }
-            };
+            watch.look();
             tokio::select! {
                 biased;
                 outcome = self.goal.run() => outcome,
                 () = watch.run() => Outcome::Internal,
-                () = interrupts => Outcome::Internal,
+                () = interrupts(&mut signals, &session, &halt) => Outcome::Internal,
             }
         };
         self.finish(outcome).await
     }
 
     async fn finish(self, outcome: Outcome) -> RunResult {
-        let cause = self.goal.standing.cause.clone();
+        if let Some(baseline) = &self.baseline {
+            baseline.abort();
+        }
+        let cause = self.goal.standing.cause(outcome).cloned();
         let session = &self.goal.session;
         let signal = outcome.signal().is_some();
         if signal {
@@ -322,6 +329,7 @@ impl Run {
         let written = async {
             self.goal.gateway.synced().await?;
             session.append(self.timer.fact())?;
+            self.goal.agent.close_jobs()?;
             self.store(&result);
             session.append(Fact::End(Box::new(end)))?;
             session.save_derived()?;
@@ -359,13 +367,21 @@ impl Run {
             }
         };
         self.goal.found.borrow().as_ref()?;
-        if !patch.is_empty() {
+        if !patch.is_empty() && !self.identity.resume.is_empty() {
             match self.goal.session.write_file("changes.patch", &patch) {
                 Ok(path) => changes.patch = Some(path.to_string_lossy().into_owned()),
                 Err(error) => tracing::error!(%error, "changes.patch cannot be written"),
             }
         }
         Some(changes)
+    }
+}
+
+/// Listens for as long as it is awaited.
+async fn interrupts(signals: &mut Option<crate::process::Signals>, session: &Session, halt: &Halt) {
+    match signals {
+        Some(signals) => listen(signals, session, halt).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -416,15 +432,17 @@ async fn setup(parts: &RunParts) -> Result<(), Cause> {
     let limit = Duration::from_millis(parts.config.limits.command_ms);
     for step in &parts.config.setup {
         let command = command(CommandKind::Setup, step, &parts.roots, Path::new(""), limit, &[]);
-        let failed = |what: String| {
-            Cause::new(Outcome::Environment, format!("setup `{}` {what}", step.shown))
-        };
-        let finished = parts.world.exec.run(command).await.map_err(|error| failed(format!("did not start: {error}")))?;
+        let failed = |what: String| Cause::new(Outcome::Environment, format!("setup `{}` {what}", step.shown));
+        let finished = parts.halt.run(parts.world.exec.run(command)).await;
+        let finished = finished.map_err(|why| cause(&Stopped::Halted(why)))?;
+        let finished = finished.map_err(|error| failed(format!("did not start: {error}")))?;
         let output = text(&finished.output);
         match finished.ending {
             Ended::Exited(0) => {}
             Ended::Exited(code) => return Err(failed(format!("failed with exit {code}")).hint(last_lines(&output))),
-            Ended::TimedOut => return Err(failed("took longer than `limits.command`".to_owned()).hint(last_lines(&output))),
+            Ended::TimedOut => {
+                return Err(failed("took longer than `limits.command`".to_owned()).hint(last_lines(&output)));
+            }
             other => return Err(failed(format!("ended as {other:?}")).hint(last_lines(&output))),
         }
     }
@@ -484,6 +502,7 @@ fn start_fact(parts: &RunParts, resumed: bool, git: &GitState) -> Result<(), Cau
             run: parts.run.clone(),
             version: parts.version.clone(),
             resumed,
+            recorded: parts.world.transport.recorded(),
             config_digest: parts.config.digest.clone(),
             model: parts.endpoint.name(),
             judge_model: parts.judge.as_ref().map(Endpoint::name),
@@ -537,7 +556,8 @@ fn earlier_baseline(session: &Session, lines: &[Line]) -> Result<Option<Found>, 
                         .map_err(|error| Cause::new(Outcome::Unusable, format!("read the baseline: {error}")))?,
                     None => BTreeMap::new(),
                 };
-                found = Some(Found { git_tree: git_tree.clone(), files, checks: Vec::new(), cause: None });
+                found =
+                    Some(Found { git_tree: git_tree.clone(), files, checks: Vec::new(), progress: None, cause: None });
             }
             Fact::Checks { iteration: 0, results } => {
                 if let Some(found) = &mut found {

@@ -75,10 +75,7 @@ impl Watch {
         let quiet_since = Cell::new(self.world.clock.elapsed());
         let mut saved = self.world.clock.elapsed();
         loop {
-            let left = self.time_left();
-            if left == Some(Duration::ZERO) {
-                self.halt.set(Why::TimeLimit);
-            }
+            let left = self.look();
             self.world.clock.sleep(left.unwrap_or(TICK).clamp(Duration::from_millis(5), TICK)).await;
             let now = self.world.clock.elapsed();
             if self.gateway.meter().occupied() || self.world.exec.busy() {
@@ -96,6 +93,15 @@ impl Watch {
                 }
             }
         }
+    }
+
+    /// Halts the run when its time is over; else gives what is left of it.
+    pub fn look(&self) -> Option<Duration> {
+        let left = self.time_left();
+        if left == Some(Duration::ZERO) {
+            self.halt.set(Why::TimeLimit);
+        }
+        left
     }
 
     fn save(&self) -> Result<(), crate::session::SessionError> {

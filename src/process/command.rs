@@ -23,9 +23,7 @@ use super::sys;
 use super::tree::{Gone, NotStarted, Reason, Report, Request, Status};
 use super::{ProcessError, ProcessOptions};
 use crate::event::Leaked;
-use crate::world::{
-    Boxed, Captured, Command, Ending, Exec, ExecError, Finished, JobInfo, Redactor,
-};
+use crate::world::{Boxed, Command, Ending, Exec, ExecError, Finished, JobInfo, Redactor};
 
 /// What a foreground leader leaves behind may end by itself for so long: the `tee` of a process substitution still
 /// has to write what it got.
@@ -221,8 +219,8 @@ impl Shared {
             Owner::Job { id, .. } => id.clone(),
         };
         let request = self.request(command, &name, matches!(owner, Owner::Job { .. }))?;
-        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .map_err(|error| failed(error.into()))?;
+        let (reader, writer) = std::io::pipe().map_err(failed)?;
+        let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
         rustix::io::ioctl_fionbio(&reader, true).map_err(|error| failed(error.into()))?;
         let output = sys::watch(reader, Interest::READABLE).map_err(failed)?;
         let tree = loop {
@@ -336,14 +334,12 @@ struct Task {
 enum End {
     NotStarted(NotStarted),
     Gone(Gone),
-    /// The supervisor died without a word.
-    Vanished,
 }
 
 impl Task {
     async fn run(mut self, mut tree: Tree, output: AsyncFd<OwnedFd>, mut orders: mpsc::UnboundedReceiver<Order>) {
         let mut buffer = vec![0; CHUNK_BYTES];
-        let mut killed = false;
+        let (mut killed, mut vanished) = (false, false);
         let mut open = true;
         let end = loop {
             tokio::select! {
@@ -353,7 +349,13 @@ impl Task {
                     Some(Report::LeaderEnded { status, alive }) => self.alive(Some(status), alive),
                     Some(Report::Alive(alive)) => self.alive(None, alive),
                     Some(Report::Gone(gone)) => break End::Gone(gone),
-                    None => break End::Vanished,
+                    // The supervisor died, or was killed, without a word.
+                    None => {
+                        let ours = killed || self.shared.gate.is_closed();
+                        let reason = if ours { Reason::Ordered } else { Reason::Lost };
+                        vanished = true;
+                        break End::Gone(Gone { status: None, reason, leftovers: Vec::new(), survivors: Vec::new() });
+                    }
                 },
                 read = read_some(&output, &mut buffer), if open => match read {
                     Ok(length) if length > 0 => self.take(&buffer[..length]),
@@ -369,21 +371,14 @@ impl Task {
                 },
             }
         };
-        let lost = match &end {
-            End::Vanished => true,
-            End::Gone(gone) => gone.reason == Reason::Lost,
-            End::NotStarted(_) => false,
-        };
-        if lost {
+        if vanished || matches!(&end, End::Gone(gone) if gone.reason == Reason::Lost) {
             // The entry keeps its place until the orphans are dead, so the run stays busy, but no longer protects
             // the supervisor's pid.
-            if let Some(entry) = lock(&self.shared.trees).alive.get_mut(&self.id) {
-                entry.supervisor = None;
-            }
-            self.shared.end_orphans().await;
+            let supervisor = lock(&self.shared.trees).alive.get_mut(&self.id).and_then(|entry| entry.supervisor.take());
+            self.shared.end_orphans(supervisor).await;
         }
         self.take_rest(&output, &mut buffer);
-        self.finish(end, killed);
+        self.finish(end);
     }
 
     fn started(&mut self, supervisor: i32, leader: i32) {
@@ -434,17 +429,18 @@ impl Task {
         }
     }
 
-    fn finish(self, end: End, killed: bool) {
+    fn finish(self, end: End) {
         let Task { shared, id, command, begun, owner, .. } = self;
         match owner {
             Owner::Foreground { ends, done } => {
                 let result = match end {
                     End::NotStarted(why) => Err(not_started(&command, why)),
-                    End::Gone(gone) => Ok(finished(ending(&gone), ends.finish(), begun, gone)),
-                    End::Vanished => {
-                        let ending = if killed { Ending::Cancelled } else { Ending::Lost };
-                        Ok(Finished { ending, output: ends.finish(), duration: begun.elapsed(), leftovers: Vec::new() })
-                    }
+                    End::Gone(gone) => Ok(Finished {
+                        ending: ending(&gone),
+                        output: ends.finish(),
+                        duration: begun.elapsed(),
+                        leftovers: gone.leftovers,
+                    }),
                 };
                 // Before the answer, so that who hears it finds the run idle.
                 shared.forget(id);
@@ -460,9 +456,8 @@ impl Task {
                             let note = format!("\n[ended: more than {most} processes]\n");
                             shared.jobs.write(&job, note.as_bytes());
                         }
-                        shared.jobs.gone(&job, Some(&gone));
+                        shared.jobs.gone(&job, &gone);
                     }
-                    End::Vanished => shared.jobs.gone(&job, None),
                 }
                 shared.forget(id);
                 // A job that vanished before it began is there, and lost.
@@ -495,10 +490,6 @@ fn ending(gone: &Gone) -> Ending {
         (Reason::TooMany, _) => Ending::TooManyProcesses,
         (Reason::Lost | Reason::Ended, _) => Ending::Lost,
     }
-}
-
-fn finished(ending: Ending, output: Captured, begun: Instant, gone: Gone) -> Finished {
-    Finished { ending, output, duration: begun.elapsed(), leftovers: gone.leftovers }
 }
 
 fn not_started(command: &Command, why: NotStarted) -> ExecError {

@@ -143,9 +143,8 @@ pub fn hint(output: &str, removed: &[String]) -> Option<String> {
 /// True when `word` occurs in `text` and is not a part of a longer name.
 fn has_word(text: &str, word: &str) -> bool {
     let in_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
-    text.match_indices(word).any(|(at, _)| {
-        !text[..at].ends_with(in_name) && !text[at + word.len()..].starts_with(in_name)
-    })
+    text.match_indices(word)
+        .any(|(at, _)| !text[..at].ends_with(in_name) && !text[at + word.len()..].starts_with(in_name))
 }
 
 /// Globs that do not parse match nothing; the goal file's were checked when it was read.
@@ -155,4 +154,151 @@ fn globs<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Vec<GlobMatcher> {
 
 fn matches(globs: &[GlobMatcher], name: &str) -> bool {
     globs.iter().any(|glob| glob.is_match(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vars(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    fn environment(given: &[(&str, &str)], policy: &EnvPolicy) -> ChildEnvironment {
+        let secrets = Secrets::new(vars(&[("X", "a-secret-value")]));
+        let keys = ["ANTHROPIC_API_KEY".to_owned(), "MY_PROVIDER".to_owned()];
+        child_environment(&vars(given), policy, &keys, &secrets, Path::new("/w"), "run-1", Path::new("/t"))
+    }
+
+    fn value<'a>(environment: &'a ChildEnvironment, name: &str) -> Option<&'a str> {
+        let found = environment.vars.iter().find(|(other, _)| other == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    const GIVEN: [(&str, &str); 16] = [
+        ("PATH", "/bin"),
+        ("HOME", "/root"),
+        ("LC_ALL", "C"),
+        ("EDITOR", "vim"),
+        ("FOO", "bar"),
+        ("ANTHROPIC_API_KEY", "k"),
+        ("MY_PROVIDER", "k"),
+        ("DEPLOY_TOKEN", "t"),
+        ("npm_config_auth_token", "t"),
+        ("AWS_CREDENTIALS_FILE", "c"),
+        ("DB_PASSWORD", "p"),
+        ("CLIENT_SECRET", "s"),
+        ("GITHUB_OUTPUT", "/o"),
+        ("GITHUB_SHA", "abc"),
+        ("ACTIONS_RUNTIME_URL", "u"),
+        ("DISGUISED", "a-secret-value"),
+    ];
+
+    #[test]
+    fn secrets_are_taken_out_and_the_rest_passes() {
+        let environment = environment(&GIVEN, &EnvPolicy::default());
+        let removed = [
+            "ACTIONS_RUNTIME_URL",
+            "ANTHROPIC_API_KEY",
+            "AWS_CREDENTIALS_FILE",
+            "CLIENT_SECRET",
+            "DB_PASSWORD",
+            "DEPLOY_TOKEN",
+            "DISGUISED",
+            "GITHUB_OUTPUT",
+            "MY_PROVIDER",
+            "npm_config_auth_token",
+        ];
+        assert_eq!(environment.removed, removed);
+        assert!(removed.iter().all(|name| value(&environment, name).is_none()));
+        for (name, expected) in [("PATH", "/bin"), ("FOO", "bar"), ("GITHUB_SHA", "abc"), ("LC_ALL", "C")] {
+            assert_eq!(value(&environment, name), Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_lets_programs_work_without_a_person_is_set() {
+        let environment = environment(&GIVEN, &EnvPolicy::default());
+        for (name, expected) in [
+            ("CI", "1"),
+            ("TERM", "dumb"),
+            ("EDITOR", "false"),
+            ("GIT_EDITOR", "true"),
+            ("GIT_SEQUENCE_EDITOR", "false"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("HUSKY", "0"),
+            ("TMPDIR", "/t"),
+            ("SPETTRO_RUN_ID", "run-1"),
+            ("GIT_CONFIG_COUNT", "3"),
+            ("GIT_CONFIG_KEY_2", "safe.directory"),
+            ("GIT_CONFIG_VALUE_2", "/w"),
+            ("GIT_AUTHOR_NAME", "spettro"),
+        ] {
+            assert_eq!(value(&environment, name), Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn git_configuration_and_identity_that_are_there_stay() {
+        let given = [
+            ("GIT_CONFIG_COUNT", "1"),
+            ("GIT_CONFIG_KEY_0", "a.b"),
+            ("GIT_CONFIG_VALUE_0", "c"),
+            ("GIT_AUTHOR_NAME", "me"),
+        ];
+        let environment = environment(&given, &EnvPolicy::default());
+        for (name, expected) in [
+            ("GIT_CONFIG_COUNT", "4"),
+            ("GIT_CONFIG_KEY_0", "a.b"),
+            ("GIT_CONFIG_KEY_1", "gc.auto"),
+            ("GIT_CONFIG_VALUE_3", "/w"),
+            ("GIT_AUTHOR_NAME", "me"),
+            ("GIT_COMMITTER_NAME", "spettro"),
+        ] {
+            assert_eq!(value(&environment, name), Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn pass_and_set_have_their_say() {
+        let policy = EnvPolicy {
+            pass: vec!["*_TOKEN".to_owned(), "DISGUISED".to_owned(), "*_KEY".to_owned(), "MY_PROVIDER".to_owned()],
+            set: vars(&[("CI", "0"), ("DB_PASSWORD", "test"), ("SPETTRO_RUN_ID", "forged")]),
+            clean: false,
+        };
+        let environment = environment(&GIVEN, &policy);
+        assert_eq!(value(&environment, "DEPLOY_TOKEN"), Some("t"));
+        assert_eq!(value(&environment, "DISGUISED"), Some("a-secret-value"));
+        assert_eq!(value(&environment, "MY_PROVIDER"), Some("k"), "named without a wildcard");
+        assert_eq!(value(&environment, "ANTHROPIC_API_KEY"), None, "a wildcard passes no provider key");
+        assert_eq!(value(&environment, "CI"), Some("0"));
+        assert_eq!(value(&environment, "DB_PASSWORD"), Some("test"));
+        assert!(!environment.removed.contains(&"DB_PASSWORD".to_owned()));
+        assert_eq!(value(&environment, "SPETTRO_RUN_ID"), Some("run-1"));
+    }
+
+    #[test]
+    fn clean_is_a_strict_list() {
+        let policy = EnvPolicy { pass: vec!["FOO".to_owned()], set: vars(&[("B", "2")]), clean: true };
+        let environment = environment(&GIVEN, &policy);
+        let own = |name: &str| {
+            FIXED.iter().chain(&IDENTITY).any(|(other, _)| *other == name)
+                || name.starts_with("GIT_CONFIG_")
+                || name == "TMPDIR"
+                || name == "SPETTRO_RUN_ID"
+        };
+        let left: Vec<&str> =
+            environment.vars.iter().map(|(name, _)| name.as_str()).filter(|name| !own(name)).collect();
+        assert_eq!(left, ["B", "FOO", "HOME", "LC_ALL", "PATH"]);
+    }
+
+    #[test]
+    fn a_hint_names_what_the_output_misses() {
+        let removed = ["NPM_TOKEN".to_owned(), "KEY".to_owned(), "X_SECRET".to_owned()];
+        assert_eq!(hint("error: MY_KEY and NPM_TOKEN2 are fine", &removed), None);
+        let one = hint("error: $NPM_TOKEN: unbound variable", &removed).unwrap();
+        assert!(one.contains("`NPM_TOKEN`") && one.contains("env: {pass: [NPM_TOKEN]}"), "{one}");
+        let two = hint("NPM_TOKEN, X_SECRET", &removed).unwrap();
+        assert!(two.contains("env: {pass: [NPM_TOKEN, X_SECRET]}"), "{two}");
+    }
 }

@@ -106,16 +106,16 @@ impl Jobs {
         });
     }
 
-    /// The whole tree is gone; `None` when nobody could say how.
-    pub fn gone(&self, id: &str, gone: Option<&Gone>) {
+    /// The whole tree is gone.
+    pub fn gone(&self, id: &str, gone: &Gone) {
         self.change(id, |job| {
             job.ended = Some(SystemTime::now());
-            job.state = match gone.map(|gone| (gone.reason, gone.status)) {
-                Some((Reason::Ended, Some(Status::Exited(code)))) => JobState::Exited(code),
-                Some((Reason::Ended, Some(Status::Signaled(signal)))) => JobState::Signaled(signal),
-                Some((Reason::TimedOut, _)) => JobState::TimedOut,
-                Some((Reason::Ordered | Reason::TooMany, _)) => JobState::Killed,
-                Some((Reason::Lost | Reason::Ended, _)) | None => JobState::Lost,
+            job.state = match (gone.reason, gone.status) {
+                (Reason::Ended, Some(Status::Exited(code))) => JobState::Exited(code),
+                (Reason::Ended, Some(Status::Signaled(signal))) => JobState::Signaled(signal),
+                (Reason::TimedOut, _) => JobState::TimedOut,
+                (Reason::Ordered | Reason::TooMany, _) => JobState::Killed,
+                (Reason::Lost | Reason::Ended, _) => JobState::Lost,
             };
         });
     }

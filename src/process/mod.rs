@@ -40,6 +40,7 @@ use crate::world::Secrets;
 pub use backend::zygote_main;
 pub use command::Process;
 pub use environment::{ChildEnvironment, child_environment, hint, looks_secret};
+pub use proc::{Stat, stat};
 pub use signals::{Dispositions, SignalEvent, Signals, force, reraise};
 pub use sweep::{LEDGER_NAME, sweep};
 

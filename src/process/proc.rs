@@ -62,6 +62,12 @@ pub fn all() -> Vec<Stat> {
     all
 }
 
+/// The number of all threads of the machine; cheap to ask. `None` when it cannot be had.
+pub fn threads() -> Option<usize> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+}
+
 /// The descendants of `root` in `all`, parents before children, zombies included.
 pub fn descendants(all: &[Stat], root: i32) -> Vec<&Stat> {
     let mut children: HashMap<i32, Vec<&Stat>> = HashMap::new();

@@ -2,18 +2,25 @@
 
 use std::collections::HashSet;
 
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::proc::{self, Stat};
 
 /// Signals the very process that was looked at, not one that has got its number since. False when that process has
 /// ended or may not be signalled.
+#[cfg(target_os = "linux")]
 pub fn signal_verified(stat: &Stat, signal: Signal) -> bool {
     let Some(pid) = Pid::from_raw(stat.pid) else { return false };
-    let Ok(handle) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return false };
+    let Ok(handle) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return false };
     // The handle holds whoever has the number now; only then is it asked who that is.
     proc::stat(stat.pid).is_some_and(|now| now.start == stat.start)
         && rustix::process::pidfd_send_signal(&handle, signal).is_ok()
+}
+
+/// Without `/proc` nobody was looked at.
+#[cfg(not(target_os = "linux"))]
+pub fn signal_verified(_stat: &Stat, _signal: Signal) -> bool {
+    false
 }
 
 /// What a [`kill_pass`] saw.
@@ -29,7 +36,8 @@ pub struct Seen {
 /// names. Children are hit the moment they are seen, since nobody else can reap them, and with their groups, which
 /// fork cannot outrun; deeper ones after the look.
 pub fn kill_pass(me: i32, spared: impl Fn(&Stat) -> bool) -> Seen {
-    let own_group = rustix::process::getpgrp().as_raw_nonzero().get();
+    // 0 when the group began outside of our pid namespace.
+    let own_group = proc::stat(me).map_or(0, |stat| stat.group);
     let (mut all, mut groups, mut seen) = (Vec::new(), HashSet::new(), Seen::default());
     proc::each(|stat| {
         if stat.parent == me {

@@ -21,6 +21,8 @@ const REPORT_BUDGET: Duration = Duration::from_millis(300);
 const ORPHAN_BUDGET: Duration = Duration::from_millis(150);
 /// When a tree is lost in the middle of a run there is more time.
 const LOST_BUDGET: Duration = Duration::from_secs(2);
+/// For the death of a supervisor that had not told its pid.
+const UNKNOWN_BUDGET: Duration = Duration::from_millis(20);
 const REAP_EVERY: Duration = Duration::from_millis(200);
 
 /// Children that somebody started in this process before it became spettro (`server & exec spettro …`). They are
@@ -82,18 +84,30 @@ impl Shared {
                 () = tokio::time::sleep_until(deadline.into()) => {}
             }
         }
-        // A supervisor that has not answered by now is stopped or starved. Without it its tree falls to us.
-        for supervisor in self.supervisors().into_iter().filter_map(proc::stat) {
-            reaper::signal_verified(&supervisor, rustix::process::Signal::KILL);
-        }
-        self.kill_orphans_until(Instant::now() + ORPHAN_BUDGET, false).await;
+        // Without the zygote what is left of the supervisors (stopped, starved, or not even begun) falls to us, and
+        // with them their trees.
         lock(&self.backend).stop();
+        let deadline = Instant::now() + ORPHAN_BUDGET;
+        self.kill_orphans_until(deadline, false).await;
+        // Their tasks still have to notice.
+        while !self.idle() && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         self.leaked()
     }
 
     /// Kills what a dead supervisor or zygote has left to this process; resolves when it is gone, or has had enough
-    /// time to be.
-    pub async fn end_orphans(&self) {
+    /// time to be. `supervisor` is the dead one, as far as it is known.
+    pub async fn end_orphans(&self, supervisor: Option<i32>) {
+        // Its socket closes before its children become ours.
+        let begun = Instant::now();
+        let dying = || match supervisor {
+            Some(pid) => proc::stat(pid).is_some_and(|stat| stat.alive()),
+            None => begun.elapsed() < UNKNOWN_BUDGET,
+        };
+        while dying() && begun.elapsed() < LOST_BUDGET {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         self.kill_orphans_until(Instant::now() + LOST_BUDGET, true).await;
     }
 
@@ -104,7 +118,7 @@ impl Shared {
             let spared = |stat: &Stat| supervisors.contains(&stat.pid) || self.strangers.contains(stat);
             let seen = reaper::kill_pass(me(), spared);
             seen.zombies.iter().copied().for_each(reaper::reap);
-            if seen.alive.is_empty() && seen.zombies.is_empty() || deadline <= Instant::now() {
+            if (seen.alive.is_empty() && seen.zombies.is_empty()) || deadline <= Instant::now() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;

@@ -131,6 +131,13 @@ impl Console {
         }
     }
 
+    /// The only event of a run that never began; nobody else is there to emit it.
+    pub fn unbegun(&self, record: &Record) {
+        if self.format == Format::Jsonl {
+            self.json(record);
+        }
+    }
+
     /// Something for the operator that is no event, because there is no run (yet).
     pub fn notice(&self, text: &str) {
         self.labelled("notice", Style::Yellow, text);

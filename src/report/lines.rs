@@ -134,7 +134,7 @@ impl State {
         let (mut weight, mut wanted) = (Weight::Normal, true);
         let body = Line::default();
         let body = match event {
-            Event::RunStarted { goal, model, judge_model, limits, endpoints, sandbox, resumed, .. } => {
+            Event::RunStarted { goal, model, judge_model, limits, endpoints, sandbox, resumed, recorded, .. } => {
                 self.goal = clean_line(goal);
                 self.model = clean_line(model);
                 self.judge_model = judge_model.as_deref().map(clean_line);
@@ -142,7 +142,7 @@ impl State {
                 self.limits = Some(limits.clone());
                 self.cost = (!resumed).then_some(Micros::ZERO);
                 self.start(Activity::Preparing);
-                started(body, session, self, endpoints, sandbox, *resumed)
+                started(body, session, self, endpoints, sandbox, (*resumed, *recorded))
             }
             Event::RunWaiting { lane, reason, wait_ms } => {
                 let total = Duration::from_millis(*wait_ms);
@@ -348,13 +348,20 @@ fn tool_words(tool: &str, summary: &str) -> String {
     if summary.is_empty() { tool } else { format!("{tool} {summary}") }
 }
 
-fn started(line: Line, session: &str, state: &State, endpoints: &[String], sandbox: &str, resumed: bool) -> Line {
+fn started(
+    line: Line,
+    session: &str,
+    state: &State,
+    endpoints: &[String],
+    sandbox: &str,
+    (resumed, recorded): (bool, bool),
+) -> Line {
     let mut line = line.plain("session ").styled(Style::Bold, clean_line(session));
     if resumed {
         line = line.plain(" resumed");
     }
     line = line.plain(format!("  {}", state.model));
-    if state.model.split('/').next() == Some("cassette") {
+    if recorded {
         line = line.plain(" (recorded model)");
     }
     if let Some(judge) = state.judge_model.as_ref().filter(|judge| **judge != state.model) {

@@ -120,6 +120,10 @@ pub enum Fact {
         what: String,
         before_call: u64,
     },
+    /// Steering was accepted; it reaches the agent with the next message of origin `steer`, in this run or a later.
+    Steer {
+        text: String,
+    },
     /// Learned about the model in use.
     Learned {
         window_tokens: Option<u64>,
@@ -148,7 +152,7 @@ pub enum Fact {
 
 impl Fact {
     /// The kinds that this build reads (`Unknown` holds all others).
-    pub const KINDS: [&str; 23] = [
+    pub const KINDS: [&str; 26] = [
         "frozen",
         "message",
         "tasks",
@@ -158,14 +162,17 @@ impl Fact {
         "recut",
         "run",
         "call",
+        "attempt",
         "settled",
         "tool_started",
         "tool",
         "turn",
         "progress",
+        "baseline",
         "job_started",
         "job_exited",
         "delivery",
+        "steer",
         "learned",
         "elapsed",
         "notice",
@@ -289,6 +296,9 @@ pub struct RunStart {
     /// Of spettro.
     pub version: String,
     pub resumed: bool,
+    /// Replies come from a cassette.
+    #[serde(default)]
+    pub recorded: bool,
     pub config_digest: String,
     pub model: String,
     pub judge_model: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::facts::{Block, Call, End, Fact, Frozen, Line, Message, Progress, RunStart, Settled};
+use super::facts::{Block, Call, End, Fact, Frozen, Line, Message, Origin, Progress, RunStart, Settled};
 use super::log::{Chain, entry_seq};
 use crate::event::{CheckResult, Lane, TaskGraph, TurnEnd, Verdict};
 
@@ -32,6 +32,22 @@ pub struct State {
     /// Tool calls of the last assistant message without a result, with whether they had been started.
     pub dangling: Vec<(Block, bool)>,
     pub factor_pct: Option<u64>,
+    /// The highest N of a `job-N` that any run of the session has had.
+    pub last_job: u64,
+    /// Background jobs whose end the agent was not told, in the order started.
+    pub open_jobs: Vec<OpenJob>,
+    /// Steering that was accepted and has not reached the agent, oldest first.
+    pub steers: Vec<String>,
+}
+
+/// A job that the agent takes to be running.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenJob {
+    /// `job-N`.
+    pub id: String,
+    pub command: String,
+    /// How it ended (`exited with 0`), when the log knows.
+    pub ended: Option<String>,
 }
 
 /// Folds the lines of a log. Unknown kinds are walked through.
@@ -70,9 +86,18 @@ pub fn fold(lines: &[Line]) -> State {
             Fact::Elapsed { active_ms, waited_ms } => {
                 (state.active_ms, state.waited_ms) = (*active_ms, *waited_ms);
             }
+            Fact::JobStarted { .. } | Fact::JobExited { .. } | Fact::Delivery { .. } | Fact::Steer { .. } => {
+                state.outside(&line.fact);
+            }
             Fact::Learned { factor_pct: Some(factor_pct), .. } => state.factor_pct = Some(*factor_pct),
-            fact if here => state.walk(fact, &mut since),
-            _ => {}
+            fact => {
+                if let Fact::Message(Message::User { origin: Origin::Steer, text }) = fact {
+                    state.steered(text);
+                }
+                if here {
+                    state.walk(fact, &mut since);
+                }
+            }
         }
     }
     state.dangling = since.dangling();
@@ -80,6 +105,32 @@ pub fn fold(lines: &[Line]) -> State {
 }
 
 impl State {
+    /// A fact of no branch: processes and people do not go back in time with the conversation.
+    fn outside(&mut self, fact: &Fact) {
+        match fact {
+            Fact::JobStarted { job, command } => {
+                let number = job.strip_prefix("job-").and_then(|number| number.parse().ok()).unwrap_or(0);
+                self.last_job = self.last_job.max(number);
+                self.open_jobs.push(OpenJob { id: job.clone(), command: command.clone(), ended: None });
+            }
+            Fact::JobExited { job, state, .. } => {
+                if let Some(open) = self.open_jobs.iter_mut().find(|open| open.id == *job) {
+                    open.ended = Some(state.clone());
+                }
+            }
+            Fact::Delivery { what, .. } => self.open_jobs.retain(|open| open.id != *what),
+            Fact::Steer { text } => self.steers.push(text.clone()),
+            _ => {}
+        }
+    }
+
+    /// Steering has reached the agent. Texts may repeat: the oldest of them is meant.
+    fn steered(&mut self, text: &str) {
+        if let Some(index) = self.steers.iter().position(|waiting| waiting == text) {
+            self.steers.remove(index);
+        }
+    }
+
     /// A fact of the branch.
     fn walk(&mut self, fact: &Fact, since: &mut SinceReply) {
         match fact {

@@ -48,7 +48,8 @@ struct Inner {
     spool: Rc<Spool>,
     syncer: Syncer,
     writing: RefCell<Writing>,
-    _lock: Lock,
+    me: Holder,
+    lock: Lock,
 }
 
 struct Writing {
@@ -113,7 +114,7 @@ impl Session {
             finished: false,
         };
         let spool = Spool::new(dir.join("spool"));
-        Session::new(world, dir, header.id, run, listeners, spool, lock, writing)
+        Session::new(world, dir, header.id, listeners, spool, (me, run, lock), writing)
     }
 
     /// Takes the lock (waits ≤ 5 s, then `Busy`), sets a torn tail aside, cuts unnamed wire bytes, rebuilds derived
@@ -167,19 +168,17 @@ impl Session {
             new_names: Vec::new(),
         };
         let id = log.header.id.clone();
-        let session = Session::new(world, dir.to_owned(), id, run, listeners, spool, lock, writing)?;
+        let session = Session::new(world, dir.to_owned(), id, listeners, spool, (me, run, lock), writing)?;
         Ok(Opened { session, header: log.header, lines: log.lines, notes })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the two constructors' common end")]
     fn new(
         world: &World,
         dir: PathBuf,
         id: String,
-        run: &str,
         listeners: Vec<Rc<dyn Listener>>,
         spool: Spool,
-        lock: Lock,
+        (me, run, lock): (Holder, &str, Lock),
         writing: Writing,
     ) -> Result<Session, SessionError> {
         let inner = Inner {
@@ -191,7 +190,8 @@ impl Session {
             listeners,
             spool: Rc::new(spool),
             writing: RefCell::new(writing),
-            _lock: lock,
+            me,
+            lock,
         };
         Ok(Session { inner: Rc::new(inner) })
     }
@@ -214,6 +214,14 @@ impl Session {
 
     pub fn dir(&self) -> PathBuf {
         self.inner.dir.clone()
+    }
+
+    /// Names the run's control socket in the lock, where other processes look for it.
+    ///
+    /// # Errors
+    /// When the lock's file cannot be written.
+    pub fn name_socket(&self, socket: &Path) -> Result<(), SessionError> {
+        self.inner.lock.name_socket(&self.inner.dir.join(LOCK_FILE), &self.inner.me, socket)
     }
 
     /// One `write` of one whole line; then the events that derive from it go to events.jsonl and the listeners.

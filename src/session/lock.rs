@@ -2,15 +2,15 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::error::SessionError;
 use super::files::make_dirs;
-use super::store::workspace_hash;
+use super::store::{LOCK_FILE, workspace_hash};
 use crate::world::{World, rfc3339};
 
 /// How long a second one waits.
@@ -26,6 +26,29 @@ pub(super) struct Holder {
     /// RFC 3339.
     since: String,
     session: Option<String>,
+    /// The control socket of a run, once it listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    socket: Option<PathBuf>,
+}
+
+/// Who has a session open right now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Live {
+    pub pid: u32,
+    pub run: String,
+    /// Absent while a run begins, and for verbs that write.
+    pub socket: Option<PathBuf>,
+}
+
+/// Who has the session in `dir` open; `None` when nobody has.
+pub fn live(dir: &Path) -> Option<Live> {
+    let path = dir.join(LOCK_FILE);
+    if !is_held(&path) {
+        return None;
+    }
+    // Held and not yet written is a matter of microseconds: there is nobody to talk to yet.
+    let holder = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Holder>(&text).ok())?;
+    Some(Live { pid: holder.pid, run: holder.run, socket: holder.socket })
 }
 
 impl Holder {
@@ -39,6 +62,7 @@ impl Holder {
             run: run.to_owned(),
             since: rfc3339(world.clock.now()),
             session: session.map(str::to_owned),
+            socket: None,
         }
     }
 
@@ -51,10 +75,22 @@ impl Holder {
 /// A held lock file; released when dropped.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
+    /// Writes the holder's socket into the held lock. The new content is longer than the old and goes in one write,
+    /// so that a reader never finds a part of it.
+    pub(super) fn name_socket(&self, path: &Path, me: &Holder, socket: &Path) -> Result<(), SessionError> {
+        let me = Holder { socket: Some(socket.to_owned()), ..me.clone() };
+        let written = serde_json::to_vec(&me).map_err(io::Error::from).and_then(|mut content| {
+            let shortfall = self.file.metadata()?.len().saturating_sub(content.len() as u64);
+            content.resize(content.len() + shortfall as usize, b' ');
+            self.file.write_all_at(&content, 0)
+        });
+        written.map_err(SessionError::io("write", path))
+    }
+
     /// One try, without waiting: for a folder that nobody else can know yet.
     pub(super) fn take_now(path: &Path, what: &str, me: &Holder) -> Result<Lock, SessionError> {
         Lock::attempt(path, me)?.ok_or_else(|| busy(path, what))
@@ -104,7 +140,7 @@ impl Lock {
             file.write_all(&content)
         });
         written.map_err(SessionError::io("write", path))?;
-        Ok(Some(Lock { _file: file }))
+        Ok(Some(Lock { file }))
     }
 }
 

@@ -81,6 +81,14 @@ impl Store {
         (sessions, broken)
     }
 
+    /// What a list would say of the session in `dir`.
+    ///
+    /// # Errors
+    /// When neither its metadata nor its log can be read.
+    pub fn look(dir: &Path) -> Result<Listed, SessionError> {
+        listed(&dir.file_name().unwrap_or_default().to_string_lossy(), dir)
+    }
+
     /// An id, a unique prefix (this workspace first, then any), or `latest` (of this workspace) → its folder.
     pub fn find(&self, world: &World, workspace: &Path, id: &str) -> Result<PathBuf, SessionError> {
         if id == "latest" {

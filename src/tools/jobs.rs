@@ -9,7 +9,7 @@ use super::args::Args;
 use super::dispatch::{Done, Place};
 use super::error::ToolError;
 use super::output::{clip, escape, escape_line, one_line, thousands, whole_chars};
-use crate::world::{Exec, JobInfo, JobState};
+use crate::world::{Exec, JobInfo};
 
 /// Most bytes that one `job-output` call gives.
 const CHUNK_BYTES: usize = 24_000;
@@ -33,28 +33,11 @@ pub(super) fn next_id(exec: &dyn Exec, known: u64) -> (u64, String) {
 
 fn find(exec: &dyn Exec, id: &str) -> Result<JobInfo, ToolError> {
     let jobs = exec.jobs();
-    let names: Vec<String> = jobs.iter().map(|job| format!("{} [{}]", job.id, state(&job.state))).collect();
+    let names: Vec<String> = jobs.iter().map(|job| format!("{} [{}]", job.id, job.state)).collect();
     jobs.into_iter().find(|job| job.id == id).ok_or_else(|| {
         let known = if names.is_empty() { "there are none".to_owned() } else { format!("known: {}", names.join(", ")) };
         ToolError::Failed(format!("no background job `{}` in this run; {known}", one_line(id, 40)))
     })
-}
-
-/// `running`, `exited 0`, `leader exited (2 still running)`, …
-fn state(state: &JobState) -> String {
-    match state {
-        JobState::Running => "running".into(),
-        JobState::LeaderExited { still_running, .. } => format!("leader exited ({still_running} still running)"),
-        JobState::Exited(status) => format!("exited {status}"),
-        JobState::Signaled(signal) => format!("killed by signal {signal}"),
-        JobState::Killed => "killed".into(),
-        JobState::TimedOut => "timed out".into(),
-        JobState::Lost => "lost".into(),
-    }
-}
-
-fn alive(job: &JobInfo) -> bool {
-    matches!(job.state, JobState::Running | JobState::LeaderExited { .. })
 }
 
 /// `job-output`.
@@ -69,16 +52,16 @@ pub(super) fn output(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
         at.world.exec.read(&job.id, asked, CHUNK_BYTES).unwrap_or_else(|| (job.printed_bytes, Vec::new()));
     let end = start + bytes.len() as u64;
     // A character may still be in the making, unless nothing more will come.
-    let keep = if end < job.printed_bytes || alive(&job) { whole_chars(&bytes) } else { bytes.len() };
+    let keep = if end < job.printed_bytes || job.state.alive() { whole_chars(&bytes) } else { bytes.len() };
     let next = start + keep as u64;
     let more = if end < job.printed_bytes {
         "more available"
-    } else if alive(&job) {
+    } else if job.state.alive() {
         "end so far"
     } else {
         "end of output"
     };
-    let mut text = format!("{} [{}] offset={start} next_offset={next} ({more})\n", job.id, state(&job.state));
+    let mut text = format!("{} [{}] offset={start} next_offset={next} ({more})\n", job.id, job.state);
     if start > asked {
         text.push_str(&format!("[{} bytes before this are no longer kept]\n", thousands(start - asked)));
     }
@@ -89,12 +72,12 @@ pub(super) fn output(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
 /// `job-kill`.
 pub(super) async fn kill(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
     let job = find(&*at.world.exec, args.required("job_id")?)?;
-    if !alive(&job) {
-        return Ok(Done::ok(format!("{} had ended already: {}", job.id, state(&job.state))));
+    if !job.state.alive() {
+        return Ok(Done::ok(format!("{} had ended already: {}", job.id, job.state)));
     }
     at.world.exec.kill(&job.id).await;
     let now = find(&*at.world.exec, &job.id)?;
-    Ok(Done::ok(format!("{} [{}]{}", now.id, state(&now.state), last_line(&now))))
+    Ok(Done::ok(format!("{} [{}]{}", now.id, now.state, last_line(&now))))
 }
 
 fn last_line(job: &JobInfo) -> String {
@@ -119,7 +102,7 @@ fn span(duration: Duration) -> String {
 fn ended(job: &JobInfo) -> String {
     let took = job.ended.and_then(|end| end.duration_since(job.started).ok());
     let after = took.map_or(String::new(), |took| format!(" after {}", span(took)));
-    format!("{} {}{after}{}", job.id, state(&job.state), last_line(job))
+    format!("{} {}{after}{}", job.id, job.state, last_line(job))
 }
 
 /// `wait`: parks until one of the jobs ends or prints the pattern, or time is up.
@@ -136,7 +119,7 @@ pub(super) async fn wait(at: Place<'_>, args: &Args, matched: &mut Matched) -> R
     };
     let targets: Vec<String> = match args.text("job_id") {
         Some(id) => vec![find(exec, id)?.id],
-        None => exec.jobs().iter().filter(|job| alive(job)).map(|job| job.id.clone()).collect(),
+        None => exec.jobs().iter().filter(|job| job.state.alive()).map(|job| job.id.clone()).collect(),
     };
     if targets.is_empty() {
         return Err(ToolError::Failed("no background job is running: there is nothing to wait for".into()));
@@ -162,7 +145,8 @@ pub(super) async fn wait(at: Place<'_>, args: &Args, matched: &mut Matched) -> R
                 }
             }
         }
-        let over: Vec<String> = jobs.iter().filter(|job| targets.contains(&job.id) && !alive(job)).map(ended).collect();
+        let over: Vec<String> =
+            jobs.iter().filter(|job| targets.contains(&job.id) && !job.state.alive()).map(ended).collect();
         if !over.is_empty() {
             let without = if pattern.is_some() { "\n[no further line matched the pattern]" } else { "" };
             return Ok(Done::ok(format!("{}{without}", over.join("\n"))));
@@ -175,7 +159,7 @@ pub(super) async fn wait(at: Place<'_>, args: &Args, matched: &mut Matched) -> R
                     .jobs()
                     .iter()
                     .filter(|job| targets.contains(&job.id))
-                    .map(|job| format!("{} [{}]{}", job.id, state(&job.state), last_line(job)))
+                    .map(|job| format!("{} [{}]{}", job.id, job.state, last_line(job)))
                     .collect();
                 return Ok(Done::ok(format!("time is up after {}\n{}", span(timeout), rest.join("\n"))));
             }

@@ -21,5 +21,5 @@ mod tasks;
 mod tests;
 
 pub use dispatch::{Ran, ToolCall, ToolOptions, Tools};
-pub use output::cut;
+pub use output::{cut, escape_line};
 pub use tasks::PLAN_UPDATED;

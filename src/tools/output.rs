@@ -199,7 +199,7 @@ fn sequence_len(text: &str) -> usize {
 }
 
 /// A name or path on one line: like [`escape`], but newline and tab are escaped too.
-pub(super) fn escape_line(bytes: &[u8]) -> String {
+pub fn escape_line(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {

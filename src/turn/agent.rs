@@ -9,7 +9,7 @@ use super::nudge::{Repeat, Repeats};
 use super::results;
 use crate::event::{Event, Lane, ToolStatus, TurnEnd};
 use crate::model::{Ask, CallError, Conversation, Endpoint, Gateway, ModelError, Reply, Stop};
-use crate::session::{Block, Fact, Message, Origin, Session, SessionError, Spool, State, ToolDone, ToolStart};
+use crate::session::{Block, Fact, Message, OpenJob, Origin, Session, SessionError, Spool, State, ToolDone, ToolStart};
 use crate::tools::{PLAN_UPDATED, Ran, ToolCall, Tools};
 use crate::world::{Boxed, Halt, JobInfo, JobState, Roots, Why, World};
 
@@ -25,6 +25,11 @@ const STALE_TASKS_AFTER: u64 = 20;
 const GOAL_COMPLETE: &str = "goal-complete";
 /// A running tool call may finish for so long when the run drains.
 const DRAIN_FOR: Duration = Duration::from_secs(60);
+
+/// What the model reads of a call that was running when the run was stopped.
+const INTERRUPTED: &str = "[interrupted: the run was stopped while this call ran; its effects are unknown]";
+
+const WAIT_STOPPED: &str = "[interrupted: the run was stopped during this wait]";
 
 /// Something that must be finished before the first tool that can change the workspace: the baseline.
 pub type Gate = Boxed<'static, bool>;
@@ -88,7 +93,7 @@ pub struct Agent {
     spool: Rc<Spool>,
     wound_down: bool,
     recent: VecDeque<Message>,
-    /// Jobs whose end the agent was told.
+    /// Jobs whose end, or whose leader's, the agent was told.
     jobs_told: BTreeMap<String, JobState>,
     /// The turn that is gone on with had ended already.
     over: Option<TurnDone>,
@@ -199,19 +204,16 @@ impl Agent {
             self.say(Message::User { origin: Origin::Steer, text })?;
         }
         for job in self.parts.world.exec.jobs() {
-            let (told, over) = (self.jobs_told.get(&job.id), !matches!(job.state, JobState::Running));
-            if over && told != Some(&job.state) {
-                let text = job_line(&job);
-                let took = job.ended.and_then(|ended| ended.duration_since(job.started).ok()).unwrap_or_default();
-                self.parts.session.append(Fact::JobExited {
-                    job: job.id.clone(),
-                    state: job_state(&job.state),
-                    duration_ms: took.as_millis() as u64,
-                })?;
-                self.parts.session.append(Fact::Delivery { what: job.id.clone(), before_call })?;
-                self.say(Message::User { origin: Origin::Job, text })?;
-                self.jobs_told.insert(job.id, job.state);
+            if !self.is_news(&job) {
+                continue;
             }
+            let text = job_line(&job);
+            if !job.state.alive() {
+                self.parts.session.append(job_exited(&job))?;
+                self.parts.session.append(Fact::Delivery { what: job.id.clone(), before_call })?;
+            }
+            self.say(Message::User { origin: Origin::Job, text })?;
+            self.jobs_told.insert(job.id, job.state);
         }
         if !turn.reminded && turn.since_tasks >= STALE_TASKS_AFTER && self.parts.tools.tasks().open_count() > 0 {
             turn.reminded = true;
@@ -226,6 +228,35 @@ impl Agent {
         {
             self.wound_down = true;
             self.operator(note)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a job is over, or its leader is, and the agent does not know. How many a leader has left changes
+    /// from moment to moment, and is no news.
+    fn is_news(&self, job: &JobInfo) -> bool {
+        match (&job.state, self.jobs_told.get(&job.id)) {
+            (JobState::Running, _) | (JobState::LeaderExited { .. }, Some(_)) => false,
+            (JobState::LeaderExited { .. }, None) => true,
+            (state, told) => told != Some(state),
+        }
+    }
+
+    /// The jobs that live, each with its command.
+    pub fn running_jobs(&self) -> Vec<String> {
+        let jobs = self.parts.world.exec.jobs();
+        jobs.iter().filter(|job| job.state.alive()).map(|job| format!("{} ({})", job.id, job.command)).collect()
+    }
+
+    /// At the end of a run, when all children are gone: the jobs that ended with it and before the next boundary.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub fn close_jobs(&self) -> Result<(), SessionError> {
+        for job in self.parts.world.exec.jobs() {
+            if !job.state.alive() && self.jobs_told.get(&job.id) != Some(&job.state) {
+                self.parts.session.append(job_exited(&job))?;
+            }
         }
         Ok(())
     }
@@ -429,24 +460,28 @@ impl Agent {
             tokio::select! {
                 biased;
                 ran = &mut run => Some(ran),
-                why = halt.wait() => match why {
-                    Why::Drain => tokio::select! {
-                        ran = &mut run => Some(ran),
-                        () = world.clock.sleep(DRAIN_FOR) => None,
-                    },
-                    why => {
-                        let grace = if matches!(why, Why::Signal(_)) { 5 } else { 1 };
+                mut why = halt.wait() => 'ended: {
+                    if why == Why::Drain {
+                        // Who only waits has nothing to finish.
+                        let patience = if tool == "wait" { Duration::ZERO } else { DRAIN_FOR };
                         tokio::select! {
                             biased;
-                            ran = &mut run => Some(ran),
-                            _ = world.exec.shutdown(Duration::from_secs(grace)) => None,
+                            ran = &mut run => break 'ended Some(ran),
+                            signal = halt.signalled() => why = signal,
+                            () = world.clock.sleep(patience) => break 'ended None,
                         }
+                    }
+                    let grace = if matches!(why, Why::Signal(_)) { 5 } else { 1 };
+                    tokio::select! {
+                        biased;
+                        ran = &mut run => Some(ran),
+                        _ = world.exec.shutdown(Duration::from_secs(grace)) => None,
                     }
                 }
             }
         };
         let mut ran = ended.unwrap_or_else(|| {
-            let text = "[interrupted: the run was stopped while this call ran; its effects are unknown]".to_owned();
+            let text = if tool == "wait" { WAIT_STOPPED } else { INTERRUPTED }.to_owned();
             Ran {
                 tool,
                 summary,
@@ -464,6 +499,9 @@ impl Agent {
         });
         if halt.why().is_some_and(|why| why != Why::Drain) && self.parts.tools.changes(call) {
             ran.status = ToolStatus::Interrupted;
+            if ran.text != INTERRUPTED {
+                ran.text = format!("{}\n{INTERRUPTED}", ran.text.trim_end());
+            }
         }
         Ok((ran, world.clock.elapsed().saturating_sub(started)))
     }
@@ -482,7 +520,8 @@ impl Agent {
             changed: ran.changed.clone(),
         })))?;
         if let Some(job) = &ran.job {
-            let command = ran.summary.clone();
+            let jobs = self.parts.world.exec.jobs();
+            let command = jobs.into_iter().find(|one| one.id == *job).map_or(ran.summary.clone(), |one| one.command);
             self.parts.session.append(Fact::JobStarted { job: job.clone(), command })?;
         }
         if let Some(graph) = &ran.tasks {
@@ -524,15 +563,27 @@ fn job_state(state: &JobState) -> String {
     }
 }
 
+/// How long a job ran; zero while it does.
+fn job_took(job: &JobInfo) -> Duration {
+    job.ended.and_then(|ended| ended.duration_since(job.started).ok()).unwrap_or_default()
+}
+
+fn job_exited(job: &JobInfo) -> Fact {
+    let duration_ms = job_took(job).as_millis() as u64;
+    Fact::JobExited { job: job.id.clone(), state: job_state(&job.state), duration_ms }
+}
+
 /// `job-1 exited with 0 after 5m23s; last line: …`.
 fn job_line(job: &JobInfo) -> String {
-    let state = job_state(&job.state);
-    let after = job.ended.and_then(|ended| ended.duration_since(job.started).ok()).unwrap_or_default();
-    let after = humantime::format_duration(Duration::from_secs(after.as_secs()));
-    let mut text = format!("{} {state} after {}", job.id, after.to_string().replace(' ', ""));
+    let mut text = format!("{} {}", job.id, job_state(&job.state));
+    if job.ended.is_some() {
+        let after = humantime::format_duration(Duration::from_secs(job_took(job).as_secs()));
+        text.push_str(" after ");
+        text.push_str(&after.to_string().replace(' ', ""));
+    }
     if !job.last_line.is_empty() {
         text.push_str("; last line: ");
-        text.push_str(&job.last_line);
+        text.push_str(&crate::tools::escape_line(job.last_line.as_bytes()));
     }
     text
 }
@@ -546,6 +597,8 @@ impl Agent {
     /// When the log cannot be written.
     pub fn resume(&mut self, state: &State, in_turn: bool, last_text: &mut String) -> Result<(), SessionError> {
         self.parts.tools.restore(state.marks.clone(), state.tasks.clone());
+        self.parts.tools.restore_jobs(state.last_job);
+        self.parts.steering.borrow_mut().extend(state.steers.iter().cloned());
         let history = state.sent.iter().flatten().chain(&state.unsent);
         for message in history {
             if let Message::Assistant { blocks, refused: None, .. } = message {
@@ -568,16 +621,38 @@ impl Agent {
             ran.status = ToolStatus::Interrupted;
             self.record(&call, &ran, took)?;
         }
-        if !in_turn {
-            return Ok(());
-        }
         match last_step(state) {
+            _ if !in_turn => {}
             LastStep::Open => {}
             LastStep::Cut => self.operator("You were interrupted here; go on.")?,
             LastStep::Over { complete } => {
                 let last_text = last_text.clone();
                 self.over = Some(TurnDone { end: TurnEnd::Done, last_text, complete, why: None });
             }
+        }
+        self.jobs_are_gone(&state.open_jobs)
+    }
+
+    /// Jobs end with their run: who started some and goes on in a later run must know.
+    fn jobs_are_gone(&mut self, jobs: &[OpenJob]) -> Result<(), SessionError> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let named: Vec<String> = jobs
+            .iter()
+            .map(|job| match &job.ended {
+                Some(state) => format!("{} ({}), which {state}", job.id, job.command),
+                None => format!("{} ({})", job.id, job.command),
+            })
+            .collect();
+        let before_call = self.parts.gateway.ledger(|ledger| ledger.next_n(Lane::Agent));
+        // First the message: told twice is better than never.
+        self.operator(format!(
+            "The background jobs of the earlier run are gone with it: {}. Start again what you still need.",
+            named.join("; ")
+        ))?;
+        for job in jobs {
+            self.parts.session.append(Fact::Delivery { what: job.id.clone(), before_call })?;
         }
         Ok(())
     }

@@ -25,7 +25,12 @@ pub fn together(results: &[Ran], window_tokens: u64) -> Vec<(usize, String)> {
     let mut out = Vec::new();
     for (index, ran) in results.iter().enumerate() {
         if sizes[index] > level {
-            let text = cut(&ran.tool, &ran.full, level, ran.spool);
+            let mut text = cut(&ran.tool, &ran.full, level, ran.spool);
+            // The note about the cut has its length too.
+            let over = text.chars().count().saturating_sub(level);
+            if over > 0 {
+                text = cut(&ran.tool, &ran.full, level.saturating_sub(over), ran.spool);
+            }
             sizes[index] = text.chars().count();
             out.push((index, text));
         }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::event::Outcome;
 
-/// Why a run was halted. The first reason stays.
+/// Why a run was halted. The first reason stays, unless a signal comes on top of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// Hangup, interrupt or terminated.
@@ -62,7 +62,13 @@ impl Halt {
     }
 
     pub fn set(&self, why: Why) {
-        if self.inner.why.get().is_none() {
+        let replaces = match self.inner.why.get() {
+            None => true,
+            Some(Why::Signal(_)) => false,
+            // Who drains for a minute is still ended by a signal.
+            Some(_) => matches!(why, Why::Signal(_)),
+        };
+        if replaces {
             self.inner.why.set(Some(why));
             self.inner.changed.notify_waiters();
         }
@@ -77,6 +83,17 @@ impl Halt {
         loop {
             let changed = self.inner.changed.notified();
             if let Some(why) = self.why() {
+                return why;
+            }
+            changed.await;
+        }
+    }
+
+    /// Resolves when a signal ends the run.
+    pub async fn signalled(&self) -> Why {
+        loop {
+            let changed = self.inner.changed.notified();
+            if let Some(why @ Why::Signal(_)) = self.why() {
                 return why;
             }
             changed.await;

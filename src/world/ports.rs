@@ -216,6 +216,28 @@ pub enum JobState {
     Lost,
 }
 
+impl JobState {
+    /// Whether any process of it lives.
+    pub const fn alive(&self) -> bool {
+        matches!(self, JobState::Running | JobState::LeaderExited { .. })
+    }
+}
+
+/// `running`, `exited 0`, `leader exited (2 still running)`, …
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JobState::Running => f.write_str("running"),
+            JobState::LeaderExited { still_running, .. } => write!(f, "leader exited ({still_running} still running)"),
+            JobState::Exited(status) => write!(f, "exited {status}"),
+            JobState::Signaled(signal) => write!(f, "killed by signal {signal}"),
+            JobState::Killed => f.write_str("killed"),
+            JobState::TimedOut => f.write_str("timed out"),
+            JobState::Lost => f.write_str("lost"),
+        }
+    }
+}
+
 /// What is known of a background job.
 #[derive(Debug, Clone)]
 pub struct JobInfo {

@@ -5,6 +5,9 @@
     reason = "tests stand outside the ports: they start processes and look at the real clock"
 )]
 
+mod control;
+mod goal;
+mod jobs;
 mod provider;
 mod provider_tests;
 mod resume;

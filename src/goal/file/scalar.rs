@@ -32,9 +32,7 @@ pub(super) fn read(kind: &Kind, node: &Node) -> Result<Value, Refusal> {
         Kind::Bool => match node {
             Node::Bool(value) => Ok(Value::Bool(*value)),
             Node::Loose(text) if text == "true" || text == "false" => Ok(Value::Bool(text == "true")),
-            Node::Text(text) | Node::Loose(text) => {
-                no(format!("expected `true` or `false`, found `{}`", cut(text)))
-            }
+            Node::Text(text) | Node::Loose(text) => no(format!("expected `true` or `false`, found `{}`", cut(text))),
             node => no(format!("expected `true` or `false`, found {}", node.found())),
         },
         Kind::Whole { min, max, odd } => whole(node, *min, *max, *odd),
@@ -219,10 +217,7 @@ fn tool(text: &str, later: bool) -> Result<Value, Refusal> {
     }
     match suggest::closest(&text.to_ascii_lowercase().replace('_', "-"), keys::TOOLS.iter().copied()) {
         Some(meant) => no(format!("`{}` is no tool; did you mean `{meant}`?", cut(text))),
-        None => no_hint(
-            format!("`{}` is no tool", cut(text)),
-            &format!("the tools are {}", keys::TOOLS.join(", ")),
-        ),
+        None => no_hint(format!("`{}` is no tool", cut(text)), &format!("the tools are {}", keys::TOOLS.join(", "))),
     }
 }
 

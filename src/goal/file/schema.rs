@@ -71,9 +71,7 @@ fn kind(of: &Kind) -> Json {
         Kind::Tokens => either(vec![json!({"type": "integer", "minimum": 1}), unlimited()]),
         Kind::Time { unlimited: true, .. } => either(vec![time(), unlimited()]),
         Kind::Time { unlimited: false, .. } => time(),
-        Kind::Money => {
-            either(vec![json!({"type": "number", "exclusiveMinimum": 0}), pattern(MONEY), unlimited()])
-        }
+        Kind::Money => either(vec![json!({"type": "number", "exclusiveMinimum": 0}), pattern(MONEY), unlimited()]),
         Kind::Price => either(vec![json!({"type": "number", "minimum": 0}), pattern(MONEY)]),
         Kind::Word { now, .. } => json!({ "enum": now }),
         Kind::Slug => pattern("^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
@@ -93,7 +91,7 @@ fn kind(of: &Kind) -> Json {
         Kind::Tool { later: true } => {
             let all = [keys::TOOLS, keys::LATER_TOOLS].concat();
             json!({ "enum": all })
-        },
+        }
         Kind::Url => pattern("^https?://[^/?#@\\s][^?#\\s]*$"),
         Kind::ModelId => pattern(MODEL_ID),
         Kind::Model => json!({"$ref": "#/$defs/model"}),

@@ -1,6 +1,7 @@
 //! The one pass over a document: every value is read as the key table says, and every problem is collected.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use super::keys::{self, Key, Kind, Names};
 use super::node::{Node, Step, cut};
@@ -20,8 +21,8 @@ pub(super) struct Reader<'a> {
     at: Vec<Step>,
 }
 
-/// Problems that are given a line and column; each costs a walk through the file.
-const MOST_LOCATED: usize = 200;
+/// Problems that are given a line and column, and a suggestion; each costs a walk through the file or the table.
+const MOST_LOCATED: usize = 50;
 
 impl<'a> Reader<'a> {
     pub(super) fn new(
@@ -75,8 +76,9 @@ impl<'a> Reader<'a> {
         for (key, node) in self.known(keys::GOAL, "", entries) {
             self.at.push(Step::Key(key.name.to_owned()));
             if only.is_some_and(|only| !only.contains(&key.name)) {
-                self.fail("a project's own configuration cannot set this")
-                    .or_else(|| self.hint("put it into the goal file, or into the `config.yaml` of your own `.spettro`"));
+                self.fail("a project's own configuration cannot set this").or_else(|| {
+                    self.hint("put it into the goal file, or into the `config.yaml` of your own `.spettro`")
+                });
             } else {
                 self.leaves(key, node, &mut values);
             }
@@ -130,15 +132,16 @@ impl<'a> Reader<'a> {
         entries: &'n [(String, Node)],
     ) -> Vec<(&'static Key, &'n Node)> {
         let mut known: Vec<(&'static Key, &Node)> = Vec::new();
-        for (index, (name, node)) in entries.iter().enumerate() {
-            let earlier = entries[..index].iter().filter(|(other, _)| other == name).count();
-            let step = if earlier == 0 { Step::Key(name.clone()) } else { Step::Again(name.clone()) };
-            self.at.push(step);
+        let mut seen = BTreeSet::new();
+        for (name, node) in entries {
+            let again = !seen.insert(name);
+            self.at.push(if again { Step::Again(name.clone()) } else { Step::Key(name.clone()) });
             match keys.iter().find(|key| key.name == name) {
-                _ if earlier > 0 => drop(self.fail("given twice")),
+                _ if again => drop(self.fail("given twice")),
                 Some(key) => known.push((key, node)),
                 None => {
-                    let message = match suggest::key(name, level) {
+                    let few = self.problems.len() < MOST_LOCATED;
+                    let message = match few.then(|| suggest::key(name, level)).flatten() {
                         Some(meant) => format!("unknown key; did you mean `{meant}`?"),
                         None => "unknown key".to_owned(),
                     };
@@ -212,6 +215,10 @@ impl<'a> Reader<'a> {
                     "expected a command or a map, found a list",
                     "an argument list stands under `run`: `- run: [cargo, test]`",
                 ),
+                Node::Bool(_) | Node::Number(_) => {
+                    self.expected("a command or a map", node);
+                    self.hint("put it into quotes")
+                }
                 node => self.record(keys::CHECK, level, node, "a command or a map"),
             },
             Kind::Run => self.run(node),
@@ -265,8 +272,9 @@ impl<'a> Reader<'a> {
         };
         let level = format!("{level}.*");
         let mut map = Vec::new();
-        for (index, (name, node)) in entries.iter().enumerate() {
-            let again = entries[..index].iter().any(|(other, _)| other == name);
+        let mut seen = BTreeSet::new();
+        for (name, node) in entries {
+            let again = !seen.insert(name);
             self.at.push(if again { Step::Again(name.clone()) } else { Step::Key(name.clone()) });
             if again {
                 self.fail("given twice");
@@ -349,6 +357,10 @@ impl<'a> Reader<'a> {
                     self.at.pop();
                 }
                 (argv.len() == items.len()).then_some(Value::List(argv))
+            }
+            Node::Bool(_) | Node::Number(_) => {
+                self.expected("a command as text, or an argument list", node);
+                self.hint("put it into quotes")
             }
             node => self.expected("a command as text, or an argument list", node),
         }

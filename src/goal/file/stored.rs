@@ -35,7 +35,11 @@ pub(super) fn unmask(
             continue;
         }
         let name = path.rsplit('.').next().unwrap_or(path).to_owned();
-        let found = today.iter().rev().filter(|(other, _)| other == path).find_map(|(_, fresh)| restore(value, fresh, &name, &redact));
+        let found = today
+            .iter()
+            .rev()
+            .filter(|(other, _)| other == path)
+            .find_map(|(_, fresh)| restore(value, fresh, &name, &redact));
         match found {
             Some(fresh) => *value = fresh,
             None => {

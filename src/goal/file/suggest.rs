@@ -72,7 +72,7 @@ pub(super) fn key(unknown: &str, level: &str) -> Option<String> {
     let last = |path: &str| path.rsplit_once('.').map_or(path, |(_, last)| last).to_owned();
     let siblings: Vec<String> = paths.iter().filter(|path| parent(path) == level).map(|path| last(path)).collect();
     let here = |name: &str| if level.is_empty() { name.to_owned() } else { format!("{level}.{name}") };
-    if siblings.iter().any(|name| *name == word) {
+    if siblings.contains(&word) {
         return Some(here(&word));
     }
     let aliases: Vec<&str> = ALIASES.iter().filter(|(alias, _)| *alias == word).map(|(_, path)| *path).collect();

@@ -69,12 +69,8 @@ pub(super) fn time_text(time: Duration) -> String {
     if millis == 0 {
         return "0s".into();
     }
-    let parts = [
-        (millis / 3_600_000, "h"),
-        (millis / 60_000 % 60, "m"),
-        (millis / 1_000 % 60, "s"),
-        (millis % 1_000, "ms"),
-    ];
+    let parts =
+        [(millis / 3_600_000, "h"), (millis / 60_000 % 60, "m"), (millis / 1_000 % 60, "s"), (millis % 1_000, "ms")];
     parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect()
 }
 

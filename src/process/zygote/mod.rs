@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -109,19 +109,11 @@ impl Zygote {
         Ok(tree)
     }
 
-    /// It is given a moment, as it only has to notice that its socket has closed.
+    /// It has nothing to lose, and requests it has not read yet must not be served any more.
     fn stop(mut self) {
-        drop(self.socket);
-        let patience = Instant::now() + Duration::from_millis(100);
-        while let Ok(None) = self.child.try_wait() {
-            if Instant::now() >= patience {
-                // Stopped or worse: no use in waiting. Both calls can fail only because it is gone.
-                let _gone = self.child.kill();
-                let _reaped = self.child.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        }
+        // Both fail only when it is gone already.
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
     }
 }
 

@@ -38,14 +38,14 @@ fn serve() -> rustix::io::Result<()> {
     reset_signals().map_err(to_errno)?;
     // A name is for people who look at the process list; without one everything works the same.
     let _only_cosmetic = rustix::thread::set_name(c"spettro-zygote");
-    let me = rustix::process::getpid();
+    let common = supervisor::Common::new(null);
     loop {
         let Some((control, output)) = receive(&socket)? else { return Ok(()) };
         match sys::fork() {
             Ok(Some(_supervisor)) => {}
             Ok(None) => {
                 drop(socket);
-                supervisor::supervise(control, output, null, me);
+                supervisor::supervise(control, output, &common);
             }
             // Both descriptors close, which tells the runner that this command is lost.
             Err(_) => {}

@@ -25,6 +25,8 @@ use crate::world::Leftover;
 /// How long killed processes may take to disappear before they are reported as survivors.
 const KILL_BUDGET: Duration = Duration::from_secs(5);
 const COUNT_EVERY: Duration = Duration::from_millis(200);
+/// A look at every process of the machine is not cheap; without a sign of growth it is taken only so often.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
 enum Phase {
@@ -39,6 +41,16 @@ enum Phase {
     Killing {
         since: Instant,
     },
+}
+
+/// The last count of descendants.
+struct Look {
+    at: Instant,
+    alive: usize,
+    /// Threads of the whole machine then.
+    threads: usize,
+    /// A descendant has ended since.
+    stale: bool,
 }
 
 enum Children {
@@ -62,18 +74,41 @@ struct Supervisor {
     deadline: Option<Instant>,
     leftovers: Vec<Leftover>,
     next_count: Instant,
+    last_look: Look,
     /// The number of living descendants last reported after a job's leader had ended.
     reported: Option<usize>,
 }
 
+/// What all supervisors have from their zygote.
+pub struct Common {
+    pub zygote: Pid,
+    /// `/dev/null`.
+    pub null: OwnedFd,
+    oom_score_adj: CString,
+}
+
+impl Common {
+    /// To be made in the zygote.
+    pub fn new(null: OwnedFd) -> Common {
+        Common { zygote: rustix::process::getpid(), null, oom_score_adj: raised_oom_score() }
+    }
+}
+
+/// Half way from ours to the most, so that memory pressure ends commands before spettro.
+fn raised_oom_score() -> CString {
+    let ours = std::fs::read_to_string("/proc/self/oom_score_adj").ok();
+    let ours: i32 = ours.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    CString::new((ours + (1000 - ours) / 2).to_string()).unwrap_or_default()
+}
+
 /// The life of a supervisor, just forked. Never returns into the zygote.
-pub fn supervise(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> ! {
+pub fn supervise(control: OwnedFd, output: OwnedFd, common: &Common) -> ! {
     // Errors end this process. The runner then sees its control socket close and takes care of what is left.
-    let _reported_by_the_closing_socket = run(control, output, null, zygote);
+    let _reported_by_the_closing_socket = run(control, output, common);
     sys::exit_now(0)
 }
 
-fn run(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> std::io::Result<()> {
+fn run(control: OwnedFd, output: OwnedFd, common: &Common) -> std::io::Result<()> {
     // The zygote's death arrives as a signal, which is read from `signals` like the children's.
     rustix::process::set_parent_process_death_signal(Some(Signal::USR1))?;
     rustix::process::setsid()?;
@@ -83,8 +118,15 @@ fn run(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> std::io
     let signals = sys::signal_fd(&[libc::SIGCHLD, libc::SIGUSR1])?;
     let mut incoming = Vec::new();
     let Some(request) = receive_request(&control, &mut incoming)? else { return Ok(()) };
+    if ordered_already(&control, &incoming) {
+        send(
+            &control,
+            &Report::Gone(Gone { status: None, reason: Reason::Ordered, leftovers: Vec::new(), survivors: Vec::new() }),
+        );
+        return Ok(());
+    }
     let deadline = request.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let started = start_leader(&request, &output, &null);
+    let started = start_leader(&request, &output, common);
     // From here on only the tree holds the output pipe.
     drop(output);
     let leader = match started {
@@ -103,7 +145,7 @@ fn run(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> std::io
         heard: true,
         request,
         me,
-        zygote: Some(zygote),
+        zygote: Some(common.zygote),
         leader,
         status: None,
         reason: Reason::Ended,
@@ -111,6 +153,7 @@ fn run(control: OwnedFd, output: OwnedFd, null: OwnedFd, zygote: Pid) -> std::io
         deadline,
         leftovers: Vec::new(),
         next_count: Instant::now() + COUNT_EVERY,
+        last_look: Look { at: Instant::now(), alive: 1, threads: 0, stale: false },
         reported: None,
     };
     let survivors = supervisor.watch();
@@ -137,7 +180,14 @@ fn receive_request(control: &OwnedFd, incoming: &mut Vec<u8>) -> std::io::Result
     }
 }
 
-fn start_leader(request: &Request, output: &OwnedFd, null: &OwnedFd) -> Result<Pid, NotStarted> {
+/// True when the tree is to end before it has begun.
+fn ordered_already(control: &OwnedFd, incoming: &[u8]) -> bool {
+    let mut byte = [0];
+    let waiting = rustix::net::recv(control, byte.as_mut_slice(), RecvFlags::DONTWAIT | RecvFlags::PEEK);
+    !incoming.is_empty() || waiting.is_ok()
+}
+
+fn start_leader(request: &Request, output: &OwnedFd, common: &Common) -> Result<Pid, NotStarted> {
     let program = request.argv.first().ok_or(NotStarted::Missing)?;
     let path = request.env.iter().find_map(|var| var.as_bytes().strip_prefix(b"PATH="));
     let programs = candidates(program, path.unwrap_or(DEFAULT_PATH));
@@ -146,9 +196,9 @@ fn start_leader(request: &Request, output: &OwnedFd, null: &OwnedFd) -> Result<P
         argv: &request.argv,
         env: &request.env,
         cwd: &request.cwd,
-        stdin: null.as_fd(),
+        stdin: common.null.as_fd(),
         output: output.as_fd(),
-        oom_score_adj: &raised_oom_score(),
+        oom_score_adj: &common.oom_score_adj,
     };
     sys::spawn_leader(&leader).map_err(|(stage, error)| match (stage, error.raw_os_error().unwrap_or(0)) {
         (Stage::Cwd, _) => NotStarted::Cwd,
@@ -174,13 +224,6 @@ fn candidates(program: &CString, path: &[u8]) -> Vec<CString> {
             CString::new(dir.join(OsStr::from_bytes(name)).into_os_string().into_encoded_bytes()).ok()
         })
         .collect()
-}
-
-/// Half way from ours to the most, so that memory pressure ends commands before spettro.
-fn raised_oom_score() -> CString {
-    let ours = std::fs::read_to_string("/proc/self/oom_score_adj").ok();
-    let ours: i32 = ours.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-    CString::new((ours + (1000 - ours) / 2).to_string()).unwrap_or_default()
 }
 
 /// Reports are small and few. One that cannot be delivered has no reader any more.
@@ -219,7 +262,13 @@ impl Supervisor {
                     let exited = status.exit_status().map(Status::Exited);
                     self.status = exited.or(status.terminating_signal().map(Status::Signaled));
                 }
-                Ok(Some(_)) => {}
+                Ok(Some(_)) => {
+                    // One less: a job's count is to be told soon.
+                    if self.reported.is_some() {
+                        self.next_count = Instant::now();
+                        self.last_look.stale = true;
+                    }
+                }
                 Ok(None) => return Children::Some,
                 Err(Errno::INTR) => {}
                 Err(_) => return Children::None,
@@ -270,15 +319,30 @@ impl Supervisor {
     }
 
     fn count(&mut self, now: Instant) {
+        self.next_count = now + COUNT_EVERY;
+        let threads = proc::threads();
+        if !self.worth_a_look(now, threads) {
+            return;
+        }
         let alive = self.living().len();
         // A machine with very many processes is not looked at all the time.
         self.next_count = now + COUNT_EVERY.max(20 * now.elapsed());
+        self.last_look = Look { at: now, alive, threads: threads.unwrap_or(0), stale: false };
         if alive > self.request.max_descendants {
             self.kill(Reason::TooMany);
         } else if self.reported.is_some_and(|reported| reported != alive) {
             self.reported = Some(alive);
             send(&self.control, &Report::Alive(alive));
         }
+    }
+
+    /// True when descendants could have become too many, or a job's count could have changed.
+    fn worth_a_look(&self, now: Instant, threads: Option<usize>) -> bool {
+        let most = self.request.max_descendants;
+        let due = now.duration_since(self.last_look.at) >= LOOK_EVERY;
+        let Some(threads) = threads else { return due };
+        let grown = threads.saturating_sub(self.last_look.threads) > most.saturating_sub(self.last_look.alive) / 2;
+        (threads > most && (grown || due)) || (self.reported.is_some() && (due || self.last_look.stale))
     }
 
     /// TERM and CONT to every descendant once: a handler that cleans up may start processes of its own, and those

@@ -217,3 +217,80 @@ fn status_from(reader: &mut Reader<'_>) -> Option<Option<Status>> {
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).map_or(u64::MAX - 1, |ms| ms.min(u64::MAX - 1))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(list: &[&str]) -> Vec<CString> {
+        list.iter().map(|&text| CString::new(text).unwrap()).collect()
+    }
+
+    fn message(bytes: &[u8]) -> Vec<u8> {
+        take_message(&mut bytes.to_vec()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_request_arrives_as_it_was_sent_in_pieces_of_any_size() {
+        let request = Request {
+            argv: strings(&["bash", "-c", "", "ü"]),
+            env: strings(&["A=1", "B="]),
+            cwd: CString::new("/w").unwrap(),
+            timeout: None,
+            grace: Duration::from_millis(1500),
+            settle: Duration::ZERO,
+            max_descendants: 1024,
+            job: true,
+        };
+        let mut sent = encode_request(&request);
+        sent.extend(encode_terminate(Terminate { grace_ms: 7 }));
+        for size in 1..sent.len() {
+            let (mut buffer, mut got) = (Vec::new(), Vec::new());
+            for piece in sent.chunks(size) {
+                buffer.extend_from_slice(piece);
+                while let Some(message) = take_message(&mut buffer).unwrap() {
+                    got.push(message);
+                }
+            }
+            assert_eq!(decode_request(&got[0]), Some(request.clone()));
+            assert_eq!(decode_terminate(&got[1]), Some(Terminate { grace_ms: 7 }));
+            assert!(got.len() == 2 && buffer.is_empty());
+        }
+    }
+
+    #[test]
+    fn reports_arrive_as_they_were_sent_and_cut_ones_are_none() {
+        let process = |pid, name: &str| Leftover { pid, name: name.to_owned() };
+        let gone = |status, reason| {
+            let (leftovers, survivors) =
+                (vec![process(4711, "python3"), process(4712, "sl eep")], vec![process(1, "")]);
+            Report::Gone(Gone { status, reason, leftovers, survivors })
+        };
+        for report in [
+            Report::Started { supervisor: 10, leader: 11 },
+            Report::NotStarted(NotStarted::Cwd),
+            Report::NotStarted(NotStarted::Missing),
+            Report::NotStarted(NotStarted::Denied),
+            Report::NotStarted(NotStarted::Other(7)),
+            Report::LeaderEnded { status: Status::Signaled(9), alive: 2 },
+            Report::Alive(0),
+            gone(Some(Status::Exited(255)), Reason::Ended),
+            gone(None, Reason::Lost),
+            gone(Some(Status::Signaled(15)), Reason::TimedOut),
+            gone(None, Reason::Ordered),
+            gone(None, Reason::TooMany),
+        ] {
+            let message = message(&encode_report(&report));
+            assert_eq!(decode_report(&message), Some(report.clone()));
+            for cut in 0..message.len() {
+                assert_eq!(decode_report(&message[..cut]), None, "{report:?} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_reason_is_refused() {
+        assert!(take_message(&mut vec![255, 255, 255, 255, 0]).is_err());
+        assert!(take_message(&mut vec![1, 0, 0]).unwrap().is_none());
+    }
+}

@@ -56,6 +56,7 @@ fn the_gauges_show_fill_and_stay_text_where_there_is_no_limit() {
                 endpoints,
                 sandbox,
                 resumed: false,
+                recorded: false,
             }
         }
         other => other,
@@ -140,7 +141,7 @@ fn on_a_terminal_bars_stand_below_the_lines_and_go_away_at_the_end() {
     for record in &records {
         console.event(record);
     }
-    console.event(&script().at("12:04:13", tool_started("bash", "cargo test")).records.remove(0));
+    console.event(&script().at("12:04:13", tool_started("bash", "\"cargo test\"")).records.remove(0));
     console.tick(Duration::from_secs(100));
     // Draws are limited in time, a printed line is not.
     console.notice("look");

@@ -110,6 +110,7 @@ fn started() -> Event {
         endpoints: vec![],
         sandbox: "off".into(),
         resumed: false,
+        recorded: false,
     }
 }
 
@@ -276,8 +277,8 @@ fn whole_run() -> Vec<Record> {
         .at("12:00:08", delta("I run the te"))
         .at("12:00:08", delta("sts first.\nThen I fix"))
         .at("12:00:09", call(Lane::Agent, 1, 250_000, 250_000, Some(84_000)))
-        .at("12:00:09", tool_started("bash", "cargo test"))
-        .at("12:00:13", tool("bash", "cargo test", ToolStatus::Ok, 4_200))
+        .at("12:00:09", tool_started("bash", "\"cargo test\""))
+        .at("12:00:13", tool("bash", "\"cargo test\"", ToolStatus::Ok, 4_200))
         .at(
             "12:00:13",
             Event::CheckFinished { iteration: 0, check: check("tests", CheckStatus::Fail, Some(101), 3_400) },

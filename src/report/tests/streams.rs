@@ -18,7 +18,7 @@ fn off_a_terminal_a_run_is_lines() {
     12:00:20 upgrade 1/20 check tests fail (exit 101) 3.4s
     12:00:21 upgrade 1/20 goal not met yet (1/20): check `tests` failed: exit 101
     12:00:21 upgrade 2/20 steering delivered: leave the lockfile
-    12:00:25 upgrade 2/20 file-edit "src/lib.rs" error 35ms  $0.25/5.00  ctx 80%
+    12:00:25 upgrade 2/20 file-edit src/lib.rs error 35ms  $0.25/5.00  ctx 80%
     12:00:26 upgrade 2/20 job-1 killed 12s
     12:00:30 upgrade 2/20 check tests pass 3.4s
     12:04:12 upgrade 2/20 goal met: All tests pass on serde 2.
@@ -80,7 +80,7 @@ fn colours_mark_how_things_went_and_change_no_text() {
     let line = stderr_of(look, &full.records);
     assert_eq!(
         line,
-        "\x1b[2m12:00:01\x1b[0m upgrade bash \"ls\" \x1b[31mtimeout\x1b[0m 10m  $0.00  \x1b[31mctx 90%\x1b[0m\n"
+        "\x1b[2m12:00:01\x1b[0m upgrade bash ls \x1b[31mtimeout\x1b[0m 10m  $0.00  \x1b[31mctx 90%\x1b[0m\n"
     );
 }
 
@@ -97,6 +97,7 @@ fn the_first_line_names_endpoints_recorded_replies_and_a_resume() {
         endpoints: vec!["local http://127.0.0.1:8080".into()],
         sandbox: "off".into(),
         resumed: true,
+        recorded: true,
     };
     let records = script().at("12:00:00", event).at("12:00:01", tool("bash", "", ToolStatus::Ok, 10)).records;
     insta::assert_snapshot!(stderr_of(Look::default(), &records), @r"
@@ -132,7 +133,7 @@ fn hostile_text_cannot_act_and_cannot_make_a_line() {
     assert!(err.contains("| : :add-mask::secret\n") && err.contains("| : :set-output name=a::b\n"), "{err}");
     assert!(err.contains("| split in the middle\n"), "{err}");
     assert!(err.contains("goal not met yet (1/20): : :error::x # #[group]y 🦀\n"), "{err}");
-    assert!(err.contains(&format!("bash \"{long}\" ok 1ms")), "off a terminal nothing is clipped");
+    assert!(err.contains(&format!("bash {long} ok 1ms")), "off a terminal nothing is clipped");
 }
 
 #[test]
@@ -152,7 +153,7 @@ fn on_a_terminal_lines_are_clipped_to_its_width() {
     }
     let whole = stderr_of(Look::default(), &records);
     assert!(err.lines().take(2).eq(whole.lines().take(2)), "the first line and a notice are never clipped: {err}");
-    assert!(err.contains("12:00:00 upgrade 2/20 bash \"🦀🦀"), "{err}");
+    assert!(err.contains("12:00:00 upgrade 2/20 bash 🦀🦀"), "{err}");
     assert!(err.lines().rev().take(2).all(|line| line.ends_with('…')), "{err}");
     assert!(err.contains("12:00:13 upgrade 1/20 bash \"cargo test\" ok 4.2s  $0.25/5.00  ctx 42%\n"), "{err}");
 }
@@ -181,11 +182,11 @@ fn a_heartbeat_comes_every_thirty_seconds_of_the_same_thing() {
     for second in 2..=40 {
         console.tick(Duration::from_secs(second));
     }
-    send(40, "12:00:40", tool_started("bash", "cargo test"));
+    send(40, "12:00:40", tool_started("bash", "\"cargo test\""));
     for second in 41..=131 {
         console.tick(Duration::from_secs(second));
     }
-    send(131, "12:02:11", tool("bash", "cargo test", ToolStatus::Ok, 91_000));
+    send(131, "12:02:11", tool("bash", "\"cargo test\"", ToolStatus::Ok, 91_000));
     for second in 132..=170 {
         console.tick(Duration::from_secs(second));
     }

@@ -78,6 +78,7 @@ pub fn derive(line: &Line, state: &mut DeriveState) -> Vec<Event> {
         | Fact::Progress(_)
         | Fact::Baseline { .. }
         | Fact::Delivery { .. }
+        | Fact::Steer { .. }
         | Fact::Learned { .. }
         | Fact::Elapsed { .. }
         | Fact::Tip { .. }
@@ -97,6 +98,7 @@ fn run_started(run: &RunStart, goal: &str) -> Event {
         endpoints: run.endpoints.clone(),
         sandbox: run.sandbox.clone(),
         resumed: run.resumed,
+        recorded: run.recorded,
     }
 }
 

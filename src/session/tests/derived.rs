@@ -46,21 +46,21 @@ fn every_fact_that_has_an_event_gives_it_live() {
         (2, "run.started"),
         (3, "iteration.started"),
         (6, "attempt.failed"),
-        (6, "call.finished"),
-        (8, "tool.started"),
-        (9, "tool.finished"),
-        (12, "tool.denied"),
-        (14, "task.changed"),
-        (15, "job.started"),
-        (16, "job.finished"),
-        (18, "steer.delivered"),
-        (22, "check.finished"),
-        (22, "check.finished"),
-        (25, "call.finished"),
-        (26, "verdict"),
-        (28, "notice"),
-        (29, "run.interrupted"),
-        (31, "run.finished"),
+        (7, "call.finished"),
+        (9, "tool.started"),
+        (10, "tool.finished"),
+        (13, "tool.denied"),
+        (15, "task.changed"),
+        (16, "job.started"),
+        (17, "job.finished"),
+        (19, "steer.delivered"),
+        (23, "check.finished"),
+        (23, "check.finished"),
+        (26, "call.finished"),
+        (27, "verdict"),
+        (30, "notice"),
+        (31, "run.interrupted"),
+        (33, "run.finished"),
     ];
     let facts: Vec<u64> = records.iter().filter_map(|record| record.fact).collect();
     let got: Vec<_> = facts.iter().copied().zip(names(&records)).collect();
@@ -233,7 +233,7 @@ fn metadata_tasks_and_status_say_where_the_session_stands() {
     let json =
         |name: &str| -> serde_json::Value { serde_json::from_str(&read_text(&lab.dir("s").join(name))).expect(name) };
     let metadata: Metadata = serde_json::from_value(json("metadata.json")).expect("metadata");
-    assert_eq!((metadata.seq, metadata.message_count), (32, 6));
+    assert_eq!((metadata.seq, metadata.message_count), (34, 6));
     assert_eq!(metadata.title, "Make the check pass");
     assert_eq!((metadata.created_at.as_str(), metadata.origin.as_str()), ("2026-11-18T11:06:40.123Z", "run"));
     let goal = &metadata.goal;
@@ -252,10 +252,10 @@ fn metadata_tasks_and_status_say_where_the_session_stands() {
     let tasks = json("tasks.json");
     assert_eq!(
         (&tasks["seq"], &tasks["tasks"][0]["id"], &tasks["highest_id"]),
-        (&32.into(), &"task-1".into(), &1.into())
+        (&34.into(), &"task-1".into(), &1.into())
     );
     let status = json("status.json");
-    assert_eq!((&status["seq"], &status["state"], &status["run"]), (&32.into(), &"running".into(), &"run-1".into()));
+    assert_eq!((&status["seq"], &status["state"], &status["run"]), (&34.into(), &"running".into(), &"run-1".into()));
     assert_eq!((&status["steps"], &status["iterations"]), (&2.into(), &20.into()));
     assert_eq!((&status["occupancy_tokens"], &status["window_tokens"]), (&45.into(), &1000.into()));
     assert_eq!(status["tool"], "bash \"ls\"");

@@ -178,3 +178,40 @@ fn nothing_folds_to_nothing() {
     let state = fold(&[]);
     assert!(state.sent.is_empty() && state.unsent.is_empty() && state.frozen.is_none());
 }
+
+#[test]
+fn steering_waits_until_its_message_stands_in_the_log() {
+    let steer = |text: &str| Fact::Steer { text: text.into() };
+    let delivery = || Fact::Delivery { what: "steer".into(), before_call: 2 };
+    let delivered = |text: &str| Fact::Message(Message::User { origin: Origin::Steer, text: text.into() });
+    let state = fold(&lines([user("goal"), steer("a"), steer("b"), steer("a"), delivery(), delivered("a")]));
+    assert_eq!(state.steers, ["b", "a"], "the oldest of equal texts was meant");
+    let state = fold(&lines([user("goal"), steer("a"), delivery()]));
+    assert_eq!(state.steers, ["a"], "the runner died between the delivery and its message");
+    let state = fold(&lines([user("goal"), steer("a"), delivered("a"), Fact::Tip { entry: "e1".into() }]));
+    assert!(state.steers.is_empty(), "it was read, whichever way the history went");
+}
+
+#[test]
+fn jobs_are_open_until_the_agent_was_told_and_their_numbers_are_never_given_again() {
+    let started = |job: &str| Fact::JobStarted { job: job.into(), command: "make watch".into() };
+    let told = |job: &str| Fact::Delivery { what: job.into(), before_call: 2 };
+    let exited = |job: &str| Fact::JobExited { job: job.into(), state: "exited with 0".into(), duration_ms: 3 };
+    let state = fold(&lines([
+        user("goal"),
+        started("job-1"),
+        started("job-2"),
+        started("job-11"),
+        exited("job-11"),
+        told("job-11"),
+        exited("job-2"),
+        Fact::Tip { entry: "e1".into() },
+    ]));
+    assert_eq!(state.last_job, 11);
+    let open = |id: &str, ended: Option<&str>| OpenJob {
+        id: id.into(),
+        command: "make watch".into(),
+        ended: ended.map(str::to_owned),
+    };
+    assert_eq!(state.open_jobs, [open("job-1", None), open("job-2", Some("exited with 0"))]);
+}

@@ -88,3 +88,20 @@ fn a_lock_left_by_a_dead_process_holds_nobody() {
     assert_eq!(holder["session"], "s");
     drop(opened);
 }
+
+#[test]
+fn a_lock_names_who_is_live_and_where_it_listens() {
+    let lab = Lab::new();
+    let session = lab.create("s");
+    let dir = lab.dir("s");
+    let found = live(&dir).expect("it is open");
+    assert_eq!((found.pid, found.run.as_str(), found.socket), (std::process::id(), "run-1", None));
+    session.name_socket(Path::new("/run/user/0/0123abcd.sock")).expect("named");
+    let found = live(&dir).expect("it is open");
+    assert_eq!(found.socket.as_deref(), Some(Path::new("/run/user/0/0123abcd.sock")));
+    drop(session);
+    assert_eq!(live(&dir), None, "what a dead run left in its lock is not believed");
+    let again = lab.open("s").expect("it is free");
+    assert_eq!(live(&dir).expect("it is open again").socket, None);
+    drop(again);
+}

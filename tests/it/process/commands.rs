@@ -216,8 +216,9 @@ isolated_tests! {
             assert_exited(&finished, 0);
             assert!(finished.duration < Duration::from_secs(3), "{setsid:?} {:?}", finished.duration);
             assert_eq!(descendants_named("python3"), 0);
+            // The last link may have died between opening and writing.
             let beat = std::fs::read_to_string(runner.dir.path().join("beat")).unwrap();
-            assert!(beat.parse::<i32>().is_ok_and(|pid| !alive(pid)), "{beat:?}");
+            assert!(beat.is_empty() || !alive(beat.parse().unwrap()), "{beat:?}");
         }
         assert_exited(&runner.run("exit 7").await, 7);
     }
@@ -268,13 +269,12 @@ isolated_tests! {
         let output = text(&finished.output);
         let numbers: Vec<i32> = output.split_whitespace().map(|number| number.parse().unwrap()).collect();
         let [leader, supervisor, ..] = numbers[..] else { panic!("{output}") };
-        let mut rows = vec![(leader, supervisor), (supervisor, supervisor)];
-        rows.sort_by_key(|_| 0);
         let mut seen: Vec<(i32, i32)> = numbers[2..].chunks(2).map(|row| (row[0], row[1])).collect();
+        let mut expected = vec![(leader, supervisor), (supervisor, supervisor)];
         seen.sort_unstable();
-        rows.sort_unstable();
-        assert_eq!(seen, rows);
-        assert_ne!(parent(std::process::id() as i32), supervisor);
+        expected.sort_unstable();
+        assert_eq!(seen, expected, "group and session of each");
+        assert_eq!(parent(runner.process.zygote().unwrap()), std::process::id() as i32);
     }
 }
 

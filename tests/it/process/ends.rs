@@ -187,12 +187,13 @@ isolated_tests! {
         assert_dead(&pids);
         assert_eq!(runner.process.shutdown(Duration::from_secs(1)).await, []);
         assert!(crate::support::alive(stranger));
+        crate::support::kill(stranger);
     }
 }
 
 /// The set `SigIgn`, without the two signals that glibc's `posix_spawn` always ignores in children (32 and 33).
 pub fn ignored_bits(line: &str) -> u64 {
-    u64::from_str_radix(line.trim().split_whitespace().last().unwrap(), 16).unwrap() & !0x1_8000_0000
+    u64::from_str_radix(line.split_whitespace().last().unwrap(), 16).unwrap() & !0x1_8000_0000
 }
 
 #[test]
@@ -216,7 +217,7 @@ fn what_was_inherited_as_ignored_stays_so() {
 fn strangers_are_left_in_peace() {
     wrapped(
         "ends::inner_strangers",
-        "setsid sleep 20 & export STRANGER=$!; until [ \"$(cat /proc/$STRANGER/comm)\" = sleep ]; do :; done; exec \"$0\" \"$@\"",
+        "setsid sleep 60 >/dev/null 2>&1 & export STRANGER=$!; until [ \"$(cat /proc/$STRANGER/comm)\" = sleep ]; do :; done; exec \"$0\" \"$@\"",
     );
 }
 

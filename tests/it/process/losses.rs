@@ -156,7 +156,8 @@ fn the_next_start_sweeps_what_no_supervisor_could() {
     }
     runner.wait().unwrap();
     // Of each tree one carries the run's id; leaders die with their supervisors, `env -i` hides the third.
-    let hidden = |pid: &i32| std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|env| !find(&env, "a-run-that-dies"));
+    let hidden =
+        |pid: &i32| std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|env| !find(&env, "a-run-that-dies"));
     let begun = Instant::now();
     while living(&pids).len() > 4 {
         assert!(begun.elapsed() < Duration::from_secs(5), "the leaders live: {:?}", living(&pids));
@@ -173,7 +174,8 @@ fn the_next_start_sweeps_what_no_supervisor_could() {
     let mut file = std::fs::OpenOptions::new().append(true).open(&ledger).unwrap();
     writeln!(file, "{line}").unwrap();
     file.write_all(b"{\"v\":1,\"pid\":").unwrap();
-    let mut of_another_run = std::process::Command::new("sleep").arg("60").env("SPETTRO_RUN_ID", "other").spawn().unwrap();
+    let mut of_another_run =
+        std::process::Command::new("sleep").arg("60").env("SPETTRO_RUN_ID", "other").spawn().unwrap();
 
     let killed = sweep(dir.path()).unwrap();
     assert_eq!(living(&pids), out_of_reach);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use spettro::world::Exec;
 
-use crate::support::{Runner, isolated_tests};
+use crate::support::isolated_tests;
 
 const ROUNDS: usize = 500;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::reply::{Block, Reply};
 use super::request::{Lane, Request, Wire, content_text, forced_tool, tool_names};
@@ -289,8 +289,10 @@ impl Checker {
                         let function = &call["function"];
                         found.unless(call["type"] == "function", format!("{at}: the call {id} is no function"));
                         found.unless(named(&function["name"]), format!("{at}: the call {id} has no name"));
-                        let text = function["arguments"].is_string();
-                        found.unless(text, format!("{at}: the arguments of call {id} are no text"));
+                        // Servers that render a template parse them and refuse anything else.
+                        let arguments = function["arguments"].as_str().unwrap_or_default();
+                        let object = serde_json::from_str::<Map<String, Value>>(arguments).is_ok();
+                        found.unless(object, format!("{at}: the arguments of call {id} are no text of an object"));
                         open.push(id.to_owned());
                     }
                     if let Some(thought) = message["reasoning_content"].as_str() {

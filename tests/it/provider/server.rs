@@ -149,13 +149,15 @@ impl Provider {
         self.shared.lock().refused
     }
 
-    /// What became of each answer, in the order they ended. Waits a moment for answers under way: a client may
+    /// What became of each answer that has ended, in the order of the requests. Waits a moment for answers under way: a client may
     /// be through with one before its last write has returned here.
     pub fn served(&self) -> Vec<Served> {
         let a_moment = Duration::from_secs(1);
         let state = self.shared.lock();
         let waited = self.shared.changed.wait_timeout_while(state, a_moment, |state| state.answering > 0);
-        waited.unwrap_or_else(PoisonError::into_inner).0.served.clone()
+        let mut served = waited.unwrap_or_else(PoisonError::into_inner).0.served.clone();
+        served.sort_by_key(|served| served.n);
+        served
     }
 
     /// What the whole streams reported, by lane.

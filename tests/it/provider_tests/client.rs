@@ -55,6 +55,7 @@ impl Response {
 impl Client {
     pub fn new(provider: &Provider) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", provider.port())).expect("the provider listens");
+        stream.set_nodelay(true).expect("small writes go out at once");
         stream.set_read_timeout(Some(SOON)).expect("a timeout is set");
         Client { reader: BufReader::new(stream) }
     }

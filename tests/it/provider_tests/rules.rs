@@ -42,7 +42,7 @@ fn well_formed_requests_are_left_in_peace() {
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": null, "tool_calls": [
             {"id": "a", "type": "function", "function": {"name": "bash", "arguments": "{}"}},
-            {"id": "b", "type": "function", "function": {"name": "bash", "arguments": "not JSON"}}]},
+            {"id": "b", "type": "function", "function": {"name": "bash", "arguments": "{\"a\": 1}"}}]},
         {"role": "tool", "tool_call_id": "b", "content": ""},
         {"role": "tool", "tool_call_id": "a", "content": "x"},
         {"role": "system", "content": "a note"},
@@ -238,9 +238,12 @@ fn roles_and_contents_are_the_wires_own() {
     assert_complains(Wire::OpenAiChat, nothing, "neither text nor calls");
     let empty = json!([user, {"role": "assistant", "content": "x", "tool_calls": []}, user]);
     assert_complains(Wire::OpenAiChat, empty, "`tool_calls` is an empty list");
-    let object = json!([user, {"role": "assistant", "tool_calls": [
-        {"id": "a", "type": "function", "function": {"name": "bash", "arguments": {}}}]}]);
-    assert_complains(Wire::OpenAiChat, object, "the arguments of call a are no text");
+    for arguments in [json!({}), json!("{not JSON"), json!("[]")] {
+        let function = json!({"name": "bash", "arguments": arguments});
+        let call = json!({"id": "a", "type": "function", "function": function});
+        let messages = json!([user, {"role": "assistant", "content": null, "tool_calls": [call]}]);
+        assert_complains(Wire::OpenAiChat, messages, "the arguments of call a are no text of an object");
+    }
 }
 
 #[test]

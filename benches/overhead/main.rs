@@ -1,0 +1,171 @@
+//! What spettro costs beside the work itself, as ratios to a minimal client in one run.
+//!
+//! `ci/bench [--strict] [--rounds N] [--spettro FILE]`. Both clients talk to one loopback provider of this process,
+//! in turns, so that the machine's moods hit both. Times are taken at the provider: from the last byte of a reply
+//! to the first byte of the request that follows. Exits with 0 whatever it finds, with 1 if `--strict` is given and a
+//! limit is passed, and with 2 when nothing could be measured.
+
+#![allow(clippy::disallowed_methods, reason = "a program of its own: time and processes are what it measures")]
+
+mod minimal;
+mod provider;
+mod runner;
+mod spawn;
+mod table;
+
+use std::error::Error;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use provider::Provider;
+use runner::{Launch, Sizes};
+use table::{Limit, Table};
+
+pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Steps of the short and of the long session, and how many of the long one's last steps are looked at.
+const SHORT: usize = 400;
+const LONG: usize = 2_000;
+const LAST: usize = 200;
+/// Starts of a program whose median is taken.
+const STARTS: usize = 20;
+
+struct Options {
+    strict: bool,
+    rounds: usize,
+    spettro: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let done = match words.first().map(String::as_str) {
+        Some("--spawn-inside") => spawn::inside(&words[1..]).map(|()| true),
+        _ => options(&words).and_then(|options| bench(&options)),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn options(words: &[String]) -> Result<Options> {
+    let mut options = Options { strict: false, rounds: 3, spettro: PathBuf::from(env!("CARGO_BIN_EXE_spettro")) };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
+        match word.as_str() {
+            "--strict" => options.strict = true,
+            "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
+            "--spettro" => options.spettro = PathBuf::from(value()?),
+            // Given by `cargo bench` to every bench.
+            "--bench" => {}
+            other => return Err(format!("unknown argument `{other}`").into()),
+        }
+    }
+    Ok(options)
+}
+
+/// True unless `--strict` finds a limit passed.
+fn bench(options: &Options) -> Result<bool> {
+    let provider = Provider::start()?;
+    let mut table = Table::default();
+
+    say("starts")?;
+    let version = median(&repeat(STARTS, || runner::version(&options.spettro))?);
+    let first = median(&repeat(STARTS, || {
+        let run = Launch::new(&provider, &options.spettro)?.run(0)?;
+        run.first_request.ok_or_else(|| "no request came".into())
+    })?);
+
+    say("short sessions")?;
+    let (mut floor, mut ours) = (Vec::new(), Vec::new());
+    let mut sizes = Sizes::default();
+    for _ in 0..options.rounds {
+        floor.extend(minimal::run(&provider, SHORT)?);
+        let run = Launch::new(&provider, &options.spettro)?.run(SHORT)?;
+        ours.extend(run.gaps);
+        sizes = sizes.most(&run.sizes);
+    }
+    let (floor, ours) = (median(&floor), median(&ours));
+    let short = ratio(ours, floor);
+
+    say("long sessions")?;
+    let (mut long_floor, mut long_ours) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds.div_ceil(2) {
+        long_floor.extend_from_slice(last(&minimal::run(&provider, LONG)?));
+        long_ours.extend_from_slice(last(&Launch::new(&provider, &options.spettro)?.run(LONG)?.gaps));
+    }
+    let (long_floor, long_ours) = (median(&long_floor), median(&long_ours));
+    let long = ratio(long_ours, long_floor);
+
+    say("spawns")?;
+    let spawns = spawn::measure(&options.spettro)?;
+
+    table.note(format!("minimal client, p50 a step (of {SHORT})"), ms(floor));
+    table.note("spettro, p50 a step", ms(ours));
+    table.row(format!("overhead at {SHORT} steps"), format!("{short:.3} ×"), Limit::most(short, 1.5, "1.5 ×"));
+    table.note(format!("minimal client, p50 of the last {LAST} of {LONG}"), ms(long_floor));
+    table.note("spettro, the same", ms(long_ours));
+    let limit = format!("{:.3} ×", short + 0.1);
+    table.row(format!("overhead at step {LONG}"), format!("{long:.3} ×"), Limit::most(long, short + 0.1, limit));
+    table.row(format!("runner's memory at step {SHORT}"), mib(sizes.runner), memory(sizes.runner));
+    table.row("its helper's memory", mib(sizes.helper), memory(sizes.helper));
+    table.row("`spettro --version`", ms(version), time(version, "10 ms", 10.0));
+    table.row("start to first request", ms(first), time(first, "40 ms", 40.0));
+    for spawn in &spawns {
+        let name = format!("command over a plain spawn, {} MiB of heap", spawn.heap_mib);
+        let over = spawn.ours.saturating_sub(spawn.plain);
+        table.row(name, format!("{} over {}", ms(over), ms(spawn.plain)), time(over, "0.5 ms", 0.5));
+    }
+    let head = provider.fixed_head().ok_or("no request came")?;
+    table.row("fixed head of a request", format!("{head} B"), Limit::most(head as f64, 12_288.0, "12 KB"));
+
+    std::io::stdout().write_all(table.text().as_bytes())?;
+    Ok(!options.strict || table.all_within())
+}
+
+/// Progress goes to stderr, so that stdout is the table.
+fn say(what: &str) -> Result<()> {
+    writeln!(std::io::stderr(), "measuring: {what}")?;
+    Ok(())
+}
+
+fn repeat(times: usize, mut once: impl FnMut() -> Result<Duration>) -> Result<Vec<Duration>> {
+    (0..times).map(|_| once()).collect()
+}
+
+pub fn median(times: &[Duration]) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+fn last(gaps: &[Duration]) -> &[Duration] {
+    &gaps[gaps.len().saturating_sub(LAST)..]
+}
+
+fn ratio(ours: Duration, floor: Duration) -> f64 {
+    ours.as_secs_f64() / floor.as_secs_f64()
+}
+
+fn ms(time: Duration) -> String {
+    format!("{:.3} ms", time.as_secs_f64() * 1e3)
+}
+
+fn mib(kib: u64) -> String {
+    format!("{:.1} MiB", kib as f64 / 1024.0)
+}
+
+fn time(measured: Duration, shown: &str, limit_ms: f64) -> Limit {
+    Limit::most(measured.as_secs_f64() * 1e3, limit_ms, shown)
+}
+
+fn memory(kib: u64) -> Limit {
+    Limit::most(kib as f64 / 1024.0, 40.0, "40 MiB")
+}

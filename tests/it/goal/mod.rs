@@ -1,0 +1,10 @@
+//! The goal loop through the built binary: every outcome, every rule of a turn, every word of the command line.
+
+mod limits;
+mod outcomes;
+mod progress;
+mod provider_ends;
+mod resume;
+mod support;
+mod turns;
+mod words;
