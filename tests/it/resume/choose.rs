@@ -223,7 +223,8 @@ fn a_session_folder_of_ones_own_is_named_in_the_resume_command() {
 
 #[test]
 fn a_run_ended_before_its_first_request_can_be_gone_on_with() {
-    let scene = Scene::new(script(1), &format!("{GOAL}setup: [\"test -e go || {{ echo $$ >> pids; sleep 1000; }}\"]\n"));
+    let scene =
+        Scene::new(script(1), &format!("{GOAL}setup: [\"test -e go || {{ echo $$ >> pids; sleep 1000; }}\"]\n"));
     let running = scene.start();
     let pids = super::support::wait_for_pids(&scene, 1);
     running.kill();

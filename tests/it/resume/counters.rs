@@ -110,11 +110,8 @@ fn the_stall_count_begins_anew() {
 
 #[test]
 fn the_error_count_begins_anew() {
-    let script = Script::new()
-        .one_session()
-        .agent(Reply::refusal("No.").repeat(5))
-        .agent(worker(append))
-        .judge(judge(1));
+    let script =
+        Script::new().one_session().agent(Reply::refusal("No.").repeat(5)).agent(worker(append)).judge(judge(1));
     let scene = Scene::new(script, "goal: Write.\nlimits: {consecutive_errors: 3}");
     scene.run().expect_code(24);
     assert_eq!(scene.provider.agent_requests().len(), 3);

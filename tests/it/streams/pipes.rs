@@ -28,8 +28,7 @@ fn a_reader_that_is_gone_from_the_start_ends_no_run() {
     for (name, redirect) in [("stdout", "> >(exec true)"), ("stderr", "2> >(exec true)"), ("both", "&> >(exec true)")] {
         let sandbox = Sandbox::new();
         let provider = goal(&sandbox);
-        let script =
-            format!("\"$SPETTRO\" run --goal ../goal.yaml --output-format jsonl {redirect}; echo $? >../code");
+        let script = format!("\"$SPETTRO\" run --goal ../goal.yaml --output-format jsonl {redirect}; echo $? >../code");
         shell(&sandbox, &script).expect_code(0);
         assert_eq!(sandbox.read("../code"), "0\n", "{name}");
         assert_met(&sandbox);
