@@ -9,7 +9,7 @@ use std::rc::Rc;
 use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::failure::Failure;
 use super::lanes::NoExec;
-use super::models::models;
+use super::models::{kept, models};
 use crate::control::{Desk, Server};
 use crate::event::{EVENT_VERSION, Event, Limits, Outcome, Record, RunResult};
 use crate::goal::{
@@ -304,6 +304,9 @@ fn start(
 
     let stored = earlier.as_ref().map(|earlier| &earlier.frozen.endpoints);
     let models = models(&config, stored, env)?;
+    if earlier.is_some() {
+        notes.extend(kept(&config, &models, env));
+    }
     let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref()], env);
 
     if args.dry_run {

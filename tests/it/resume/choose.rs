@@ -157,6 +157,32 @@ fn other_changes_of_the_goal_file_are_taken_with_a_notice() {
 }
 
 #[test]
+fn a_model_that_changed_is_not_taken_and_that_is_said() {
+    let scene = killed(Scene::of(2));
+    let finished = scene.resume(&["--model", "other/model-2"]).expect_code(0);
+    assert!(finished.stderr.contains("stays with `own/test/model-1`"), "{}", finished.stderr);
+    super::support::audit(&scene, &finished, 2);
+    scene.provider.finish();
+
+    let scene = killed(Scene::of(2));
+    let finished = scene.resume(&[]).expect_code(0);
+    assert!(!finished.stderr.contains("stays with"), "nothing changed: {}", finished.stderr);
+    scene.provider.finish();
+}
+
+#[test]
+fn a_workspace_that_is_gone_is_named() {
+    let scene = killed(Scene::of(1));
+    let id = scene.id();
+    std::fs::remove_dir_all(scene.sandbox.workspace()).expect("it is there");
+    let mut command = scene.sandbox.command(env!("CARGO_BIN_EXE_spettro"));
+    command.args(["run", "--resume", &id]).current_dir(scene.sandbox.root());
+    let refused = scene.sandbox.start(command).wait(PATIENCE).expect_code(2);
+    assert!(refused.stderr.contains(scene.sandbox.workspace().to_str().expect("UTF-8")), "{}", refused.stderr);
+    scene.provider.finish();
+}
+
+#[test]
 fn a_met_session_is_not_gone_on_with() {
     let scene = Scene::of(1);
     scene.run().expect_code(0);
