@@ -9,7 +9,7 @@ use std::rc::Rc;
 use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::failure::Failure;
 use super::lanes::NoExec;
-use super::models::models;
+use super::models::{kept, models};
 use crate::control::{Desk, Server};
 use crate::event::{EVENT_VERSION, Event, Limits, Outcome, Record, RunResult};
 use crate::goal::{
@@ -304,6 +304,9 @@ fn start(
 
     let stored = earlier.as_ref().map(|earlier| &earlier.frozen.endpoints);
     let models = models(&config, stored, env)?;
+    if earlier.is_some() {
+        notes.extend(kept(&config, &models, env));
+    }
     let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref()], env);
 
     if args.dry_run {
@@ -550,8 +553,9 @@ impl Go<'_> {
         let console_tick = console.clone();
         let session_id = session.id();
         let mut resume = vec!["spettro".to_owned(), "run".to_owned(), "--resume".to_owned(), session_id.clone()];
-        if let Some(dir) = &args.session_dir {
-            resume.extend(["--session-dir".to_owned(), dir.to_string_lossy().into_owned()]);
+        if args.session_dir.is_some() {
+            // Absolute: the command works from any folder.
+            resume.extend(["--session-dir".to_owned(), place.session_root.to_string_lossy().into_owned()]);
         }
         notes.extend(removed_note(&removed));
         let desk = Desk {

@@ -621,15 +621,12 @@ impl Agent {
             ran.status = ToolStatus::Interrupted;
             self.record(&call, &ran, took)?;
         }
-        if !in_turn {
-            return Ok(());
-        }
         match last_step(state) {
+            _ if !in_turn => {}
             LastStep::Open => {}
             LastStep::Cut => self.operator("You were interrupted here; go on.")?,
-            LastStep::Over { complete } => {
-                let last_text = last_text.clone();
-                self.over = Some(TurnDone { end: TurnEnd::Done, last_text, complete, why: None });
+            LastStep::Over { end, complete, why } => {
+                self.over = Some(TurnDone { end, last_text: last_text.clone(), complete, why });
             }
         }
         self.jobs_are_gone(&state.open_jobs)
@@ -667,28 +664,32 @@ enum LastStep {
     /// The agent spoke last, and was not through: a word must follow, since a request ends with what is to be answered.
     Cut,
     /// The reply that ended the turn is there; only the line that says so is missing.
-    Over { complete: Option<String> },
+    Over { end: TurnEnd, complete: Option<String>, why: Option<String> },
 }
 
 fn last_step(state: &State) -> LastStep {
     match state.unsent.last() {
         Some(Message::Assistant { interrupted: true, .. }) => LastStep::Cut,
-        Some(Message::Assistant { blocks, refused: None, .. })
-            if !blocks.iter().any(|block| matches!(block, Block::Call { .. })) =>
-        {
+        Some(Message::Assistant { refused: Some(why), .. }) => {
+            LastStep::Over { end: TurnEnd::Refused, complete: None, why: Some(why.clone()) }
+        }
+        Some(Message::Assistant { blocks, .. }) if !blocks.iter().any(|block| matches!(block, Block::Call { .. })) => {
             let settled = state.calls.iter().rev().find(|(call, _)| call.lane == Lane::Agent);
             let stop = settled.and_then(|(_, settled)| settled.as_ref()).map(|settled| settled.stop.as_str());
             let silent = crate::model::blocks_text(blocks).trim().is_empty();
             match stop {
                 // The provider goes on from the assistant's own message.
                 Some("pause") => LastStep::Open,
-                Some("end" | "stop_sequence") if !silent => LastStep::Over { complete: None },
+                Some("end" | "stop_sequence") if !silent => {
+                    LastStep::Over { end: TurnEnd::Done, complete: None, why: None }
+                }
                 _ => LastStep::Cut,
             }
         }
-        Some(Message::Tool { .. }) => {
-            completed(state).map_or(LastStep::Open, |summary| LastStep::Over { complete: Some(summary) })
-        }
+        Some(Message::Tool { .. }) => match completed(state) {
+            complete @ Some(_) => LastStep::Over { end: TurnEnd::Done, complete, why: None },
+            None => LastStep::Open,
+        },
         _ => LastStep::Open,
     }
 }
