@@ -180,8 +180,7 @@ fn response(step: usize, tool: &str, arguments: &str, input_tokens: usize) -> Ve
         ("message_delta", end),
         ("message_stop", r#"{"type":"message_stop"}"#),
     ];
-    let mut out =
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    let mut out = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     for (name, data) in events {
         let event = format!("event: {name}\ndata: {data}\n\n");
         out.extend_from_slice(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes());

@@ -38,7 +38,8 @@ pub fn measure(spettro: &Path) -> Result<Vec<Spawn>> {
         .lines()
         .map(|line| {
             let mut numbers = line.split(' ');
-            let mut number = || numbers.next().ok_or("too few numbers")?.parse::<u64>().map_err(|error| error.to_string());
+            let mut number =
+                || numbers.next().ok_or("too few numbers")?.parse::<u64>().map_err(|error| error.to_string());
             let heap_mib = number()? as usize;
             Ok(Spawn { heap_mib, plain: Duration::from_nanos(number()?), ours: Duration::from_nanos(number()?) })
         })

@@ -8,6 +8,7 @@
 mod control;
 mod goal;
 mod jobs;
+mod process;
 mod provider;
 mod provider_tests;
 mod resume;

@@ -51,16 +51,16 @@ fn every_fact_that_has_an_event_gives_it_live() {
         (10, "tool.finished"),
         (13, "tool.denied"),
         (15, "task.changed"),
-        (16, "job.started"),
-        (17, "job.finished"),
-        (19, "steer.delivered"),
-        (23, "check.finished"),
-        (23, "check.finished"),
-        (26, "call.finished"),
-        (27, "verdict"),
-        (30, "notice"),
-        (31, "run.interrupted"),
-        (33, "run.finished"),
+        (18, "job.started"),
+        (19, "job.finished"),
+        (21, "steer.delivered"),
+        (25, "check.finished"),
+        (25, "check.finished"),
+        (28, "call.finished"),
+        (29, "verdict"),
+        (31, "notice"),
+        (32, "run.interrupted"),
+        (34, "run.finished"),
     ];
     let facts: Vec<u64> = records.iter().filter_map(|record| record.fact).collect();
     let got: Vec<_> = facts.iter().copied().zip(names(&records)).collect();
@@ -233,7 +233,7 @@ fn metadata_tasks_and_status_say_where_the_session_stands() {
     let json =
         |name: &str| -> serde_json::Value { serde_json::from_str(&read_text(&lab.dir("s").join(name))).expect(name) };
     let metadata: Metadata = serde_json::from_value(json("metadata.json")).expect("metadata");
-    assert_eq!((metadata.seq, metadata.message_count), (34, 6));
+    assert_eq!((metadata.seq, metadata.message_count), (35, 6));
     assert_eq!(metadata.title, "Make the check pass");
     assert_eq!((metadata.created_at.as_str(), metadata.origin.as_str()), ("2026-11-18T11:06:40.123Z", "run"));
     let goal = &metadata.goal;
@@ -252,10 +252,10 @@ fn metadata_tasks_and_status_say_where_the_session_stands() {
     let tasks = json("tasks.json");
     assert_eq!(
         (&tasks["seq"], &tasks["tasks"][0]["id"], &tasks["highest_id"]),
-        (&34.into(), &"task-1".into(), &1.into())
+        (&35.into(), &"task-1".into(), &1.into())
     );
     let status = json("status.json");
-    assert_eq!((&status["seq"], &status["state"], &status["run"]), (&34.into(), &"running".into(), &"run-1".into()));
+    assert_eq!((&status["seq"], &status["state"], &status["run"]), (&35.into(), &"running".into(), &"run-1".into()));
     assert_eq!((&status["steps"], &status["iterations"]), (&2.into(), &20.into()));
     assert_eq!((&status["occupancy_tokens"], &status["window_tokens"]), (&45.into(), &1000.into()));
     assert_eq!(status["tool"], "bash \"ls\"");

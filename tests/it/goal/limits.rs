@@ -226,3 +226,56 @@ fn a_signal_during_the_baseline_ends_it() {
     assert!(ended.finished.duration < Duration::from_secs(10));
     case.provider.finish();
 }
+
+#[test]
+fn a_signal_while_the_provider_is_waited_for_ends_the_wait() {
+    let script =
+        Script::new().agent(Reply::error(429).header("retry-after", "600")).agent(Reply::complete("done")).judge(met());
+    let case = Case::new(script, "goal: x");
+    let started = case.start(&[]);
+    started.running.wait_for_stdout("\"run.waiting\"", PATIENCE);
+    started.running.signal(Signal::TERM);
+    let ended = started.end().expect(Outcome::Terminated);
+    assert!(ended.finished.duration < Duration::from_secs(10));
+    case.resume(&ended, &[]).expect(Outcome::Met);
+    case.provider.finish();
+}
+
+#[test]
+fn a_signal_inside_the_judge_is_no_verdict() {
+    let script = Script::new().agent(Reply::complete("done")).judge(met().stall()).judge(met());
+    let case = Case::new(script, "goal: x");
+    let started = case.start(&[]);
+    case.provider.wait_for_lane_request(Lane::Judge, 1, PATIENCE);
+    started.running.signal(Signal::INT);
+    let ended = started.end().expect(Outcome::Interrupt);
+    assert_eq!(ended.result.verdict, None);
+    let again = case.resume(&ended, &[]).expect(Outcome::Met);
+    assert_eq!(again.result.steps, 1);
+    case.provider.finish();
+}
+
+#[test]
+fn a_drain_lets_the_running_command_finish_and_saves() {
+    let script = Script::new()
+        .one_session()
+        .agent(
+            Reply::bash("while ! test -e go; do sleep 0.01; done; echo finished")
+                .and_call("bash", serde_json::json!({"command": "touch second"})),
+        )
+        .agent(Reply::complete("done"))
+        .judge(met());
+    let case = Case::new(script, "goal: x");
+    let started = case.start(&[]);
+    started.running.wait_for_stdout("\"tool.started\"", PATIENCE);
+    started.running.signal(Signal::USR1);
+    started.running.wait_for_stdout("draining", PATIENCE);
+    case.sandbox.write("go", "");
+    let ended = started.end().expect(Outcome::Saved);
+    assert!(!case.sandbox.exists("second"));
+    case.resume(&ended, &[]).expect(Outcome::Met);
+    let results = case.provider.agent_requests()[1].tool_results();
+    assert_eq!(results[0].text.trim(), "finished");
+    assert!(results[1].is_error && results[1].text.contains("not run"), "{results:?}");
+    case.provider.finish();
+}

@@ -306,10 +306,14 @@ fn the_judge_sees_the_end_of_a_long_last_message() {
 fn a_protected_file_that_a_command_edits_ends_the_run() {
     let sandbox = Sandbox::new();
     sandbox.write("tests/suite.sh", "exit 1\n");
-    let script = Script::new().agent(Reply::bash("echo exit 0 > tests/suite.sh")).agent(Reply::complete("all pass"));
+    let edit = Reply::bash("echo exit 0 > tests/suite.sh");
+    let script = Script::new().agent(edit).agent(Reply::complete("all pass")).judge(met());
     let case = Case::within(sandbox, script, "goal: x\nprotect: ['tests/**']\nchecks: ['sh tests/suite.sh']");
     let ended = case.run().expect(Outcome::Policy);
     assert!(ended.error().contains("tests/suite.sh"), "{}", ended.error());
+    assert_eq!(case.provider.judge_requests().len(), 0);
+    // Who resumes has seen it: what stands now is what is protected from now on.
+    case.resume(&ended, &[]).expect(Outcome::Met);
     case.provider.finish();
 }
 
@@ -355,5 +359,46 @@ fn a_setup_that_fails_ends_with_its_output_and_no_model_is_asked() {
 
     let case = Case::new(content(), "goal: x\nsetup: ['echo ready > ready']\nchecks: ['test -e ready']");
     case.run().expect(Outcome::Met);
+    case.provider.finish();
+}
+
+#[test]
+fn a_judge_that_takes_too_long_is_asked_again() {
+    let script = Script::new().agent(Reply::complete("done")).judge(met().stall()).judge(met());
+    let case = Case::new(script, "goal: x\njudge: {timeout: 200ms}");
+    let ended = case.run().expect(Outcome::Met);
+    assert_eq!(ended.facts("attempt").len(), 1);
+    case.provider.finish();
+}
+
+#[test]
+fn a_check_before_the_judge_waits_for_the_others_and_gates_like_them() {
+    let script = Script::new()
+        .agent(Reply::text("a"))
+        .agent(Reply::bash("touch quick"))
+        .agent(Reply::text("b"))
+        .agent(Reply::bash("touch slow"))
+        .agent(Reply::text("c"))
+        .judge(met());
+    let yaml =
+        "goal: x\nchecks: ['test -e quick', {name: slow, run: 'echo . >> ../runs; test -e slow', when: before_judge}]";
+    let case = Case::new(script, yaml);
+    let ended = case.run().expect(Outcome::Met);
+    assert_eq!(ended.result.iterations, 3);
+    assert_eq!(case.sandbox.read("../runs"), ".\n.\n", "not at the baseline, nor beside a failed one");
+    case.provider.finish();
+}
+
+#[test]
+fn a_check_has_its_own_folder_environment_timeout_and_expected_exit() {
+    let sandbox = Sandbox::new();
+    sandbox.write("sub/file", "");
+    let yaml = "goal: x\nchecks:\n- {name: exit, run: 'test -e file && exit $CODE', cwd: sub, expect: 3, env: {CODE: 3}}\n\
+                - {name: argv, run: [test, -e, sub/file]}\n- {name: slow, run: sleep 1000, timeout: 200ms, required: false}\n\
+                - {name: stdin, run: 'cat; echo out of it'}\n";
+    let case = Case::within(sandbox, content(), yaml);
+    let ended = case.run().expect(Outcome::Met);
+    let status: Vec<_> = ended.result.checks.iter().map(|check| (check.name.as_str(), check.status.name())).collect();
+    assert_eq!(status, [("exit", "pass"), ("argv", "pass"), ("slow", "timeout"), ("stdin", "pass")]);
     case.provider.finish();
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use spettro::event::{Outcome, Record, RunResult};
@@ -48,7 +48,7 @@ impl Case {
     }
 
     #[track_caller]
-    pub fn start(&self, more: &[&str]) -> Started<'_> {
+    pub fn start(&self, more: &[&str]) -> Started {
         let goal = self.goal.to_str().expect("a UTF-8 path");
         let mut args = vec!["run", "--goal", goal];
         args.extend(more);
@@ -65,28 +65,27 @@ impl Case {
 
     /// A run whose events are on stdout and whose result goes to a file too.
     #[track_caller]
-    fn spawn(&self, args: &[&str]) -> Started<'_> {
+    fn spawn(&self, args: &[&str]) -> Started {
         self.runs.set(self.runs.get() + 1);
         let file = self.sandbox.root().join(format!("out-{}.json", self.runs.get()));
         let mut all: Vec<&str> = args.to_vec();
         let shown = file.to_str().expect("a UTF-8 path").to_owned();
         all.extend(["--output-format", "jsonl", "-o", &shown]);
-        Started { running: self.sandbox.spawn(&all), sandbox: &self.sandbox, file }
+        Started { running: self.sandbox.spawn(&all), file }
     }
 }
 
-pub struct Started<'a> {
+pub struct Started {
     pub running: Running,
-    sandbox: &'a Sandbox,
     file: PathBuf,
 }
 
-impl Started<'_> {
+impl Started {
     /// Waits for the end and holds it against what every end owes.
     #[track_caller]
     pub fn end(self) -> Ended {
         let finished = self.running.wait(PATIENCE);
-        Ended::of(finished, self.sandbox, &self.file)
+        Ended::of(finished, &self.file)
     }
 }
 
@@ -101,7 +100,7 @@ pub struct Ended {
 
 impl Ended {
     #[track_caller]
-    fn of(finished: Finished, _sandbox: &Sandbox, file: &Path) -> Ended {
+    fn of(finished: Finished, file: &Path) -> Ended {
         let said = || format!("--- stdout\n{}\n--- stderr\n{}", finished.stdout, finished.stderr);
         let lines: Vec<Value> = finished
             .stdout
@@ -154,7 +153,9 @@ impl Ended {
             }
             _ => assert_eq!(resume, None, "{}", said()),
         }
-        assert!(result.leaked.is_empty(), "{:?}", result.leaked);
+        for left in &result.leaked {
+            assert!(gone(left.pid), "left alive: {left:?}");
+        }
         Ended { finished, result, dir }
     }
 
@@ -198,6 +199,22 @@ impl Ended {
     #[track_caller]
     pub fn turns(&self) -> Vec<String> {
         self.facts("turn").iter().map(|fact| fact["end"].as_str().expect("a turn's end").to_owned()).collect()
+    }
+}
+
+/// Whether a process is no more, or is within a moment: one that was just killed may still be on its way out.
+fn gone(pid: i32) -> bool {
+    let deadline = Instant::now() + LATE;
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        if matches!(state, None | Some('Z' | 'X')) {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -351,3 +351,36 @@ fn instructions_stand_in_the_system_prompt_and_the_environment_opens_the_first_m
     assert!(ended.finished.stdout.contains("1 files were dirty at start: dirty"));
     case.provider.finish();
 }
+
+#[test]
+fn only_the_tools_that_are_allowed_are_offered_and_run() {
+    let script = Script::new()
+        .agent(Reply::call("file-write", json!({"path": "a", "content": "b"})))
+        .agent(Reply::text("done"))
+        .judge(met());
+    let case = Case::new(script, "goal: x\ntools: {allow: [bash, grep], deny: [grep]}");
+    case.run().expect(Outcome::Met);
+    let requests = case.provider.agent_requests();
+    assert_eq!(requests[0].tool_names().iter().filter(|name| *name == "grep" || *name == "file-write").count(), 0);
+    assert!(requests[0].tool_names().contains(&"bash".to_owned()));
+    assert!(requests[1].tool_results()[0].is_error && !case.sandbox.exists("a"));
+    case.provider.finish();
+}
+
+#[test]
+fn a_key_reaches_neither_commands_nor_the_disk() {
+    let key = "sk-test-0123456789abcdefghij";
+    let script = Script::new()
+        .key(key)
+        .agent(Reply::bash("env; cat /proc/$PPID/environ; echo sk-test-; echo 0123456789abcdefghij"))
+        .agent(Reply::complete("done"))
+        .judge(met());
+    let case = Case::new(script, "goal: x\nchecks: ['env']");
+    let ended = case.run().expect(Outcome::Met);
+    // The provider holds every request against the key by itself.
+    let dir = ended.dir.expect("a session");
+    let found = case.sandbox.sh(&format!("grep -rl {key} {} || true", dir.display()));
+    assert_eq!(found, "");
+    assert!(!ended.finished.stdout.contains(key) && !ended.finished.stderr.contains(key));
+    case.provider.finish();
+}

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use spettro::world::{Ending, Exec, ExecError, Secrets};
 
-use crate::support::{Runner, alive, assert_dead, assert_exited, eventually, isolated_tests, living, parent, text};
+use super::support::{Runner, alive, assert_dead, assert_exited, eventually, isolated_tests, living, parent, text};
 
 isolated_tests! {
     async fn output_and_exit_code_are_exact(runner) {
@@ -71,8 +71,8 @@ isolated_tests! {
         let finished = runner.run("grep -E '^(SigBlk|SigIgn)' /proc/self/status; ls -l /proc/self/fd | wc -l; cat").await;
         let output = text(&finished.output);
         let mut lines = output.lines();
-        assert_eq!(crate::ends::ignored_bits(lines.next().unwrap()), 0, "blocked");
-        assert_eq!(crate::ends::ignored_bits(lines.next().unwrap()), 0, "ignored");
+        assert_eq!(super::ends::ignored_bits(lines.next().unwrap()), 0, "blocked");
+        assert_eq!(super::ends::ignored_bits(lines.next().unwrap()), 0, "ignored");
         // The total, 0, 1, 2 and the directory being listed.
         assert_eq!(lines.next(), Some("5"));
         assert_eq!(lines.next(), None, "stdin is empty");
@@ -119,7 +119,7 @@ isolated_tests! {
     }
 
     async fn nothing_escapes_at_the_end_of_a_command(runner) {
-        for (count, script) in crate::support::ESCAPES {
+        for (count, script) in super::support::ESCAPES {
             let finished = runner.run(script).await;
             assert!(finished.duration < Duration::from_secs(2), "{script}: {:?}", finished.duration);
             let pids = runner.pids(*count).await;
@@ -247,8 +247,8 @@ isolated_tests! {
             assert_exited(&runner.process.run(runner.argv(&["sh", "-c", &script])).await.unwrap(), code);
         }
         let zygote = runner.process.zygote().unwrap();
-        eventually("all supervisors are reaped", || crate::support::children(zygote).is_empty()).await;
-        assert_eq!(crate::support::children(std::process::id() as i32), [zygote]);
+        eventually("all supervisors are reaped", || super::support::children(zygote).is_empty()).await;
+        assert_eq!(super::support::children(std::process::id() as i32), [zygote]);
     }
 
     async fn many_commands_run_at_once(runner) {
@@ -280,7 +280,7 @@ isolated_tests! {
 
 #[test]
 fn secrets_are_replaced_at_capture() {
-    crate::support::isolated("commands::secrets_are_replaced_at_capture", |_| async {
+    super::support::isolated("process::commands::secrets_are_replaced_at_capture", |_| async {
         let value = "correct-horse/battery+staple";
         let secrets = Secrets::new([("MY_TOKEN".to_owned(), value.to_owned())]);
         let runner = Runner::with(|options| options.secrets = secrets);
@@ -297,7 +297,7 @@ fn secrets_are_replaced_at_capture() {
 
 #[test]
 fn too_many_processes_end_the_command() {
-    crate::support::isolated("commands::too_many_processes_end_the_command", |_| async {
+    super::support::isolated("process::commands::too_many_processes_end_the_command", |_| async {
         let runner = Runner::with(|options| options.max_descendants = 40);
         let finished = runner.run("for i in $(seq 60); do sleep 60 & done; wait").await;
         assert_eq!(finished.ending, Ending::TooManyProcesses);
@@ -312,7 +312,7 @@ fn descendants_named(name: &str) -> usize {
     let mut open = vec![std::process::id() as i32];
     let mut count = 0;
     while let Some(pid) = open.pop() {
-        for child in crate::support::children(pid) {
+        for child in super::support::children(pid) {
             let comm = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
             count += usize::from(comm.trim() == name);
             open.push(child);

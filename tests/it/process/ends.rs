@@ -4,10 +4,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use spettro::process::signals::{Dispositions, SignalEvent, Signals, force, reraise};
+use spettro::process::{Dispositions, SignalEvent, Signals, force, reraise};
 use spettro::world::{Ending, Exec, ExecError, JobState};
 
-use crate::support::{Runner, again, assert_dead, eventually, isolated_tests, living, text};
+use super::support::{Runner, again, assert_dead, eventually, isolated_tests, living, text};
 
 const IMMUNE: &str = "trap '' TERM; echo $$ >> pids; while :; do sleep 0.2; done";
 
@@ -35,7 +35,7 @@ isolated_tests! {
         assert_dead(&pids);
         assert!((Duration::from_secs(1)..=Duration::from_millis(1500)).contains(&took), "{took:?}");
         assert!(runner.process.jobs().iter().all(|job| job.state == JobState::Killed));
-        assert_eq!(crate::support::children(std::process::id() as i32), Vec::<i32>::new(), "the zygote is gone too");
+        assert_eq!(super::support::children(std::process::id() as i32), Vec::<i32>::new(), "the zygote is gone too");
         assert!(!runner.process.busy());
     }
 
@@ -110,8 +110,8 @@ isolated_tests! {
             .await;
         assert_eq!(started + refused, 100);
         assert_eq!(runner.process.refused(), refused);
-        assert_eq!(living(&crate::support::recorded(runner.dir.path())), Vec::<i32>::new());
-        assert_eq!(crate::support::children(std::process::id() as i32), Vec::<i32>::new());
+        assert_eq!(living(&super::support::recorded(runner.dir.path())), Vec::<i32>::new());
+        assert_eq!(super::support::children(std::process::id() as i32), Vec::<i32>::new());
     }
 
     async fn a_second_signal_within_the_grace_kills_now(runner) {
@@ -179,15 +179,15 @@ isolated_tests! {
     #[ignore = "a part of `strangers_are_left_in_peace`"]
     async fn inner_strangers(runner) {
         let stranger: i32 = std::env::var("STRANGER").unwrap().parse().unwrap();
-        assert!(crate::support::children(std::process::id() as i32).contains(&stranger));
+        assert!(super::support::children(std::process::id() as i32).contains(&stranger));
         runner.process.start("job-1", runner.shell("setsid sleep 999 & echo $! >> pids; wait")).await.unwrap();
         let pids = runner.pids(1).await;
-        crate::support::kill(crate::support::parent(crate::support::parent(pids[0])));
+        super::support::kill(super::support::parent(super::support::parent(pids[0])));
         eventually("the job is lost", || runner.process.jobs()[0].state == JobState::Lost).await;
         assert_dead(&pids);
         assert_eq!(runner.process.shutdown(Duration::from_secs(1)).await, []);
-        assert!(crate::support::alive(stranger));
-        crate::support::kill(stranger);
+        assert!(super::support::alive(stranger));
+        super::support::kill(stranger);
     }
 }
 
@@ -198,25 +198,25 @@ pub fn ignored_bits(line: &str) -> u64 {
 
 #[test]
 fn a_third_signal_ends_the_process() {
-    let status = again("ends::inner_three_signals").output().unwrap().status;
+    let status = again("process::ends::inner_three_signals").output().unwrap().status;
     assert_eq!(status.code(), Some(143));
 }
 
 #[test]
 fn the_process_dies_of_its_signal() {
-    let status = again("ends::inner_reraise").output().unwrap().status;
+    let status = again("process::ends::inner_reraise").output().unwrap().status;
     assert_eq!(status.signal(), Some(15));
 }
 
 #[test]
 fn what_was_inherited_as_ignored_stays_so() {
-    wrapped("ends::inner_ignored", "trap '' HUP INT; exec \"$0\" \"$@\"");
+    wrapped("process::ends::inner_ignored", "trap '' HUP INT; exec \"$0\" \"$@\"");
 }
 
 #[test]
 fn strangers_are_left_in_peace() {
     wrapped(
-        "ends::inner_strangers",
+        "process::ends::inner_strangers",
         "setsid sleep 60 >/dev/null 2>&1 & export STRANGER=$!; until [ \"$(cat /proc/$STRANGER/comm)\" = sleep ]; do :; done; exec \"$0\" \"$@\"",
     );
 }

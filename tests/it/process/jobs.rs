@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spettro::world::{Exec, ExecError, JobInfo, JobState};
 
-use crate::support::{ESCAPES, Runner, alive, assert_dead, eventually, isolated_tests};
+use super::support::{ESCAPES, Runner, alive, assert_dead, eventually, isolated_tests};
 
 fn job(runner: &Runner, id: &str) -> JobInfo {
     runner.process.jobs().into_iter().find(|job| job.id == id).unwrap()
@@ -74,11 +74,11 @@ isolated_tests! {
         let expected = JobState::LeaderExited { status: 7, still_running: 2 };
         eventually("two are left", || job(&runner, "job-1").state == expected).await;
         let pids = runner.pids(2).await;
-        crate::support::kill(pids[0]);
+        super::support::kill(pids[0]);
         let expected = JobState::LeaderExited { status: 7, still_running: 1 };
         eventually("one is left", || job(&runner, "job-1").state == expected).await;
         assert!(alive(pids[1]) && job(&runner, "job-1").ended.is_none() && runner.process.busy());
-        crate::support::kill(pids[1]);
+        super::support::kill(pids[1]);
         assert_eq!(ended(&runner, "job-1").await.state, JobState::Exited(7));
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use spettro::process::{LEDGER_NAME, sweep};
 use spettro::world::{Ending, Exec, JobState};
 
-use crate::support::{
+use super::support::{
     Runner, again, alive, assert_dead, assert_exited, children, eventually, isolated_tests, kill, living, parent,
     recorded,
 };
@@ -115,7 +115,7 @@ isolated_tests! {
 
 /// A runner with a job and a command in a process of its own; the pids of both trees and of the zygote.
 fn started_runner(dir: &Path) -> (std::process::Child, Vec<i32>, i32) {
-    let mut command = again("losses::inner_runner");
+    let mut command = again("process::losses::inner_runner");
     let mut runner = command.env(DIR, dir).stdout(std::process::Stdio::null()).spawn().unwrap();
     let begun = Instant::now();
     while recorded(dir).len() < 6 {
@@ -206,7 +206,7 @@ fn the_first_process_of_a_container_leaves_no_zombies() {
         println!("skipped: pid namespaces cannot be made here");
         return;
     }
-    let inner = again("losses::inner_init");
+    let inner = again("process::losses::inner_init");
     let mut command = std::process::Command::new("unshare");
     command.args(["-Urpf", "--mount-proc"]).arg(inner.get_program()).args(inner.get_args());
     command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));

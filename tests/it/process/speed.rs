@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use spettro::world::Exec;
 
-use crate::support::isolated_tests;
+use super::support::isolated_tests;
 
 const ROUNDS: usize = 500;
 

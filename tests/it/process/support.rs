@@ -168,7 +168,7 @@ macro_rules! isolated_tests {
         fn $name() {
             let path = concat!(module_path!(), "::", stringify!($name));
             let path = path.split_once("::").unwrap().1;
-            crate::support::isolated(path, |$runner| async move { $body });
+            super::support::isolated(path, |$runner| async move { $body });
         }
     )*};
 }
