@@ -14,7 +14,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("compact", &["event", "world", "model", "session"]),
     ("control", &["event", "world", "session", "process"]),
     ("event", &[]),
-    ("goal", &["event", "world", "turn", "model", "workspace", "session", "process"]),
+    // The loop builds the tools that its turns use: it knows the job handles, the keys' names and the limits.
+    ("goal", &["event", "world", "turn", "tools", "model", "workspace", "session", "process"]),
     ("memory", &["event", "world", "model", "session"]),
     ("model", &["event", "world", "session"]),
     ("process", &["event", "world"]),
