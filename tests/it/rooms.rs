@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::source::{self, code_only, without_tests};
 
 /// What each room may use besides itself. Only rooms that exist are held to it; one that is not here is an error.
-const MAY_USE: &[(&str, &[&str])] = &[
+pub const MAY_USE: &[(&str, &[&str])] = &[
     ("batch", &["event", "world", "goal", "report", "session", "workspace", "process"]),
     ("bisect", &["event", "world", "cassette", "session", "workspace", "process"]),
     ("cassette", &["event", "world", "session", "workspace"]),
@@ -36,7 +36,7 @@ fn may_use(room: &str, other: &str) -> bool {
 }
 
 /// `model/wire/sse.rs` and `event.rs` → their rooms; `None` for `lib.rs` and `main.rs`, which stand outside.
-fn room_of(path: &str) -> Option<&str> {
+pub fn room_of(path: &str) -> Option<&str> {
     let first = path.split('/').next().unwrap_or(path);
     let room = first.strip_suffix(".rs").unwrap_or(first);
     (!matches!(room, "lib" | "main")).then_some(room)
