@@ -60,7 +60,7 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
                 .cloned()
                 .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
                 .unwrap_or_else(|| "unknown".to_owned());
-            let hint = "this is a bug of spettro; `SPETTRO_LOG=debug` writes more to debug.log".to_owned();
+            let hint = "this is a bug of spettro; what was written so far is kept".to_owned();
             early(&run_id, Outcome::Internal, format!("spettro panicked: {what}"), Some(hint))
         }
     };
