@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::args::{Asked, Color, OutputFormat, RunArgs};
+use super::crashed::sweep_crashed;
 use super::failure::Failure;
 use super::lanes::NoExec;
 use super::models::{kept, models};
@@ -16,7 +17,7 @@ use crate::goal::{
     Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs,
 };
 use crate::model::{Endpoint, KeySource};
-use crate::process::{self, Dispositions, ProcessOptions, Signals};
+use crate::process::{self, Dispositions, Process, ProcessOptions, Signals};
 use crate::report::{ColourChoice, Console, Format, Look, summary_markdown};
 use crate::session::{self, Fact, Frozen, Line, Listener, Session, Store, WorkspaceLock};
 use crate::world::{Clock, Env, Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, World, home_dir, rfc3339};
@@ -324,13 +325,15 @@ fn start(
     let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref()]);
     let child =
         process::child_environment(&env.vars(), &config.env, &keys, &secrets, &workspace, run_id, temporary.path());
+    notes.extend(sweep_crashed(&world, &store, &secrets));
     let exec = process::start(ProcessOptions {
         environment: child.vars,
         secrets: secrets.clone(),
         run_id: run_id.to_owned(),
+        keep_leftovers: config.leftovers_run,
         ..ProcessOptions::default()
     })?;
-    world.exec = exec;
+    world.exec = exec.clone();
     world.transport = models.transport;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -341,6 +344,7 @@ fn start(
     let go = Go {
         args,
         world: world.clone(),
+        exec,
         place,
         config,
         agent: models.agent,
@@ -490,6 +494,8 @@ struct Place {
 struct Go<'a> {
     args: &'a RunArgs,
     world: World,
+    /// The world's `Exec`.
+    exec: Rc<Process>,
     place: Place,
     config: Config,
     agent: Endpoint,
@@ -505,8 +511,8 @@ struct Go<'a> {
 
 impl Go<'_> {
     async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
-        let Go { args, world, place, config, agent, judge, earlier, mut notes, run_id, console, removed, secrets } =
-            self;
+        let Go { args, world, exec, place, config, agent, judge, earlier, .. } = self;
+        let Go { mut notes, run_id, console, removed, secrets, .. } = self;
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
             WorkspaceMode::InPlace => Some(WorkspaceLock::take(&world, &place.home, &project, run_id).await?),
@@ -539,6 +545,10 @@ impl Go<'_> {
                 (Session::create(&world, &store, &project, &id, run_id, vec![shown])?, Vec::new())
             }
         };
+        if ephemeral.is_none() {
+            // By it the next start finds what this run leaves should it be killed.
+            exec.open_ledger(&session.dir())?;
+        }
         let copy = match config.workspace_mode {
             WorkspaceMode::InPlace => None,
             WorkspaceMode::Copy => {
@@ -563,7 +573,7 @@ impl Go<'_> {
             session: session.clone(),
             halt: halt.clone(),
             steering: Rc::default(),
-            secrets,
+            secrets: secrets.clone(),
             run: run_id.to_owned(),
         };
         let steering = desk.steering.clone();
@@ -585,6 +595,8 @@ impl Go<'_> {
             resume: if ephemeral.is_some() { Vec::new() } else { resume },
             steering: steering.clone(),
             notes,
+            removed,
+            secrets,
             tick: Rc::new(move |since| console_tick.tick(since)),
             summarize: summary_markdown,
         };

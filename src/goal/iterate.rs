@@ -41,6 +41,8 @@ pub struct Loop {
     pub standing: State,
     /// The environment block of the first message.
     pub environment: String,
+    /// Variables that commands do not see.
+    pub removed: Rc<[String]>,
 }
 
 /// The judge's endpoint and frozen head.
@@ -415,7 +417,9 @@ impl Loop {
             return Ok(checks::not_run(check));
         }
         let spool = self.session.spool();
-        checks::run(&self.world, &self.halt, &self.roots, &spool, check).await.map_err(|error| check_cause(&error))
+        checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed)
+            .await
+            .map_err(|error| check_cause(&error))
     }
 
     /// The checks that wait until all required ones pass.

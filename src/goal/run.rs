@@ -22,7 +22,7 @@ use crate::session::{self, Fact, Frozen, Line, Message, RunStart, Session, Sessi
 use crate::tools::{ToolOptions, Tools};
 use crate::turn::{self, Agent, AgentParts, Ended as Stopped};
 use crate::workspace::{Git, GitState, Protected, Tree};
-use crate::world::{CommandKind, Ending as Ended, Halt, Roots, Why, World};
+use crate::world::{CommandKind, Ending as Ended, Halt, Roots, Secrets, Why, World};
 
 /// TERM to KILL in the teardown.
 const GRACE: Duration = Duration::from_secs(5);
@@ -50,6 +50,10 @@ pub struct RunParts {
     /// The command that resumes this session; empty when it is not kept.
     pub resume: Vec<String>,
     pub steering: Rc<RefCell<VecDeque<String>>>,
+    /// Names of variables that commands do not see.
+    pub removed: Vec<String>,
+    /// Replaced wherever something enters the session.
+    pub secrets: Secrets,
     /// For the operator, said when the run has started.
     pub notes: Vec<String>,
     /// Called about once a second.
@@ -66,6 +70,7 @@ pub struct Run {
     summarize: fn(&RunResult) -> String,
     /// Ends the baseline, where one was started.
     baseline: Option<tokio::task::AbortHandle>,
+    secrets: Secrets,
 }
 
 /// The environment block's facts and the instruction files, read once at a session's start.
@@ -105,7 +110,7 @@ fn instructions(parts: &RunParts) -> Result<Vec<(String, String)>, Cause> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(Cause::new(Outcome::Environment, format!("read `{name}`: {error}"))),
         };
-        let mut text = String::from_utf8_lossy(&bytes).into_owned();
+        let mut text = parts.secrets.redact_str(&String::from_utf8_lossy(&bytes)).into_owned();
         if text.len() > left {
             let mut end = left;
             while !text.is_char_boundary(end) {
@@ -137,7 +142,9 @@ impl Run {
     ///
     /// # Errors
     /// What ends the run before it began.
-    pub async fn prepare(parts: RunParts, signals: &mut Option<crate::process::Signals>) -> Result<Run, Cause> {
+    pub async fn prepare(mut parts: RunParts, signals: &mut Option<crate::process::Signals>) -> Result<Run, Cause> {
+        let digest = goal_digest(&parts.config.goal);
+        parts.config = Rc::new(parts.config.without(&parts.secrets));
         let state = session::fold(&parts.lines);
         let resumed = state.frozen.is_some();
         let git = Rc::new(Git::new(parts.roots.clone(), parts.session.dir().join("git")));
@@ -147,12 +154,15 @@ impl Run {
             command_limit: Duration::from_millis(parts.config.limits.command_ms),
             own_dirs: parts.own_dirs.clone(),
             jobs: true,
+            removed: parts.removed.clone(),
+            secrets: parts.secrets.clone(),
         });
+        let removed: Rc<[String]> = parts.removed.clone().into();
         let (around, git_state) = surroundings(&parts, &git).await?;
         let frozen = match &state.frozen {
             Some(frozen) => (**frozen).clone(),
             None => {
-                let frozen = freeze(&parts, &tools, &around)?;
+                let frozen = freeze(&parts, digest, &tools, &around)?;
                 append(&parts.session, Fact::Frozen(Box::new(frozen.clone())))?;
                 frozen
             }
@@ -181,15 +191,18 @@ impl Run {
             }
         }
         let started = parts.world.clock.elapsed();
-        let gateway = Rc::new(Gateway::new(
-            parts.world.clone(),
-            parts.session.clone(),
-            parts.halt.clone(),
-            &parts.config.limits,
-            &state,
-            parts.config.rate_limit_max_wait,
-            parts.deltas,
-        ));
+        let gateway = Rc::new(
+            Gateway::new(
+                parts.world.clone(),
+                parts.session.clone(),
+                parts.halt.clone(),
+                &parts.config.limits,
+                &state,
+                parts.config.rate_limit_max_wait,
+                parts.deltas,
+            )
+            .without(parts.secrets.clone()),
+        );
         let timer = Timer::new(parts.world.clone(), gateway.clone(), state.active_ms, state.waited_ms, started);
         let tree = Rc::new(RefCell::new(Tree::new(parts.roots.clone(), parts.own_dirs.clone())));
         // A session needs no goal file any more: what it said is stored.
@@ -208,6 +221,7 @@ impl Run {
                 roots: parts.roots.clone(),
                 tree: tree.clone(),
                 git: git.clone(),
+                removed: removed.clone(),
             };
             let (gate, abort) = start_baseline(baseline, found.clone());
             (Some(gate), Some(abort))
@@ -265,6 +279,7 @@ impl Run {
             seen,
             standing,
             environment: frozen.environment.clone(),
+            removed,
         };
         if opens {
             goal.open_iteration().map_err(|error| session_cause(&error))?;
@@ -278,7 +293,8 @@ impl Run {
             limits: parts.config.limits.clone(),
             tick: parts.tick.clone(),
         };
-        let run = Run { goal, watch, timer, identity, summarize: parts.summarize, baseline };
+        let run =
+            Run { goal, watch, timer, identity, summarize: parts.summarize, baseline, secrets: parts.secrets.clone() };
         let running = run.result(None);
         run.goal.session.write_result(&running, &(run.summarize)(&running)).map_err(|error| session_cause(&error))?;
         Ok(run)
@@ -367,6 +383,7 @@ impl Run {
             }
         };
         self.goal.found.borrow().as_ref()?;
+        let patch = self.secrets.redact(&patch);
         if !patch.is_empty() && !self.identity.resume.is_empty() {
             match self.goal.session.write_file("changes.patch", &patch) {
                 Ok(path) => changes.patch = Some(path.to_string_lossy().into_owned()),
@@ -456,7 +473,7 @@ fn last_lines(output: &str) -> String {
 }
 
 /// The exact bytes that every later run of the session sends first.
-fn freeze(parts: &RunParts, tools: &Tools, around: &turn::Surroundings) -> Result<Frozen, Cause> {
+fn freeze(parts: &RunParts, digest: String, tools: &Tools, around: &turn::Surroundings) -> Result<Frozen, Cause> {
     let system = turn::system(&instructions(parts)?);
     let mut heads = BTreeMap::new();
     let mut endpoints = BTreeMap::new();
@@ -470,10 +487,10 @@ fn freeze(parts: &RunParts, tools: &Tools, around: &turn::Surroundings) -> Resul
     Ok(Frozen {
         goal: config.goal.clone(),
         goal_name: config.name.clone(),
-        goal_digest: goal_digest(&config.goal),
+        goal_digest: digest,
         goal_file: config.goal_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
         system,
-        environment: turn::environment(around),
+        environment: parts.secrets.redact_str(&turn::environment(around)).into_owned(),
         heads,
         config: config.yaml.clone(),
         config_digest: config.digest.clone(),

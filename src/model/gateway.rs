@@ -1,19 +1,21 @@
 //! The one door to a model, for every lane: reserve → log → send and retry → settle → log.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::catalog::{Endpoint, KeySource};
+use super::cleaning::{clean_error, clean_reply, held};
 use super::conversation::Conversation;
 use super::error::ModelError;
 use super::ledger::{Hit, Ledger, Reservation, caps};
 use super::reply::{Delta, Partial, Reply, Stop};
 use super::request::Front;
 use super::retry::{Next, Outage};
-use super::wire::Decoder;
+use super::wire::{Decoder, Wire};
 use crate::event::{CostKnown, Event, Lane, Limits, Micros, Usage};
 use crate::session::{Attempt, Call, Fact, Message, Session, SessionError, Settled, State, Sync, WireAttempt};
-use crate::world::{Body, Halt, HttpRequest, HttpResponse, Tag, TransportError, Why, World};
+use crate::world::{Body, Halt, HttpRequest, HttpResponse, Secrets, Tag, TransportError, Why, World};
 
 /// Connecting takes no longer than this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -92,6 +94,7 @@ pub struct Gateway {
     max_wait: Duration,
     deltas: bool,
     pending_sync: RefCell<Option<Sync>>,
+    secrets: Secrets,
 }
 
 /// How one attempt ended, with what it is known to have cost.
@@ -126,7 +129,14 @@ impl Gateway {
             max_wait,
             deltas,
             pending_sync: RefCell::new(None),
+            secrets: Secrets::default(),
         }
+    }
+
+    /// Replaces these in every reply, before anybody gets to see it.
+    pub fn without(mut self, secrets: Secrets) -> Gateway {
+        self.secrets = secrets;
+        self
     }
 
     /// Read access to the ledger.
@@ -354,8 +364,9 @@ impl Gateway {
         let started = self.world.clock.elapsed();
         let mut taken = Taken::default();
         self.meter.attempting.set(true);
-        let ended = self.halt.run(self.exchange(ask, request, &mut taken)).await;
+        let mut ended = self.halt.run(self.exchange(ask, request, &mut taken)).await;
         self.meter.attempting.set(false);
+        let redacted = self.clean(endpoint.wire, &mut ended, &mut taken);
 
         let end = match &ended {
             Ok(Ok(_)) => "eof",
@@ -368,7 +379,7 @@ impl Gateway {
             n: call.n,
             attempt: number,
             method: "POST",
-            url: &url,
+            url: &self.secrets.redact_str(&url),
             request_headers: &[],
             front: &front,
             keep,
@@ -380,7 +391,7 @@ impl Gateway {
             reads: &taken.reads,
             end,
             ms: millis(self.world.clock.elapsed().saturating_sub(started)),
-            redacted: false,
+            redacted,
         })?;
         let record =
             |error: Option<String>| Attempt { status: taken.status, error, wait_ms: None, wire_offset, wire_bytes };
@@ -426,6 +437,7 @@ impl Gateway {
             taken.decoder = Some(endpoint.wire.decoder());
         }
         let mut deltas: Vec<Delta> = Vec::new();
+        let mut redactor = self.secrets.redactor();
         loop {
             let chunk = tokio::select! {
                 biased;
@@ -450,15 +462,64 @@ impl Gateway {
             }
             for delta in deltas.drain(..) {
                 if let (true, Delta::Text(text)) = (self.deltas, delta) {
-                    self.session.emit(Event::ModelDelta { lane: ask.lane, text });
+                    self.show(ask.lane, &redactor.push(text.as_bytes()));
                 }
             }
+        }
+        if self.deltas {
+            self.show(ask.lane, &redactor.flush());
         }
         if let Some(reply) = taken.reply() {
             return reply;
         }
         let now = self.world.clock.now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Err(endpoint.wire.error(response.status, &response.headers, &taken.body, now))
+    }
+
+    fn show(&self, lane: Lane, text: &[u8]) {
+        if !text.is_empty() {
+            let text = String::from_utf8_lossy(text).into_owned();
+            self.session.emit(Event::ModelDelta { lane, text });
+        }
+    }
+
+    /// Replaces secrets in what arrived and in what became of it. True when the bytes that arrived held one; then
+    /// others stand in their place.
+    fn clean(&self, wire: Wire, ended: &mut Result<Result<Reply, ModelError>, Why>, taken: &mut Taken) -> bool {
+        let secrets = &self.secrets;
+        if secrets.is_empty() {
+            return false;
+        }
+        if let Ok(Err(error)) = ended {
+            *error = clean_error(secrets, error.clone());
+        }
+        if !matches!(ended, Ok(Ok(_))) {
+            let mut partial = taken.partial();
+            if let Cow::Owned(clean) = secrets.redact_str(&partial.text) {
+                partial.text = clean;
+            }
+            taken.said = Some(partial);
+        }
+        for (_, value) in &mut taken.headers {
+            *value = secrets.redact_str(value).into_owned();
+        }
+        let held = held(secrets, &taken.body);
+        let body = match ended {
+            Ok(Ok(reply)) => {
+                let cleaned = clean_reply(secrets, reply);
+                if !cleaned && !held {
+                    return false;
+                }
+                wire.compose(reply, true)
+            }
+            _ if !held => return false,
+            // What had come of a stream; nothing of it but its text is of use to anybody.
+            _ if taken.began() => wire.compose(&taken.partial().as_reply(), false),
+            _ => secrets.redact(&taken.body).into_owned(),
+        };
+        taken.body = body;
+        taken.reads = vec![0];
+        true
     }
 
     fn key(&self, endpoint: &Endpoint) -> Option<String> {
@@ -526,11 +587,15 @@ impl Taken {
         self.said.clone().or_else(now).unwrap_or_default()
     }
 
+    /// A 2xx response was begun.
+    fn began(&self) -> bool {
+        self.status.is_some_and(|status| (200..300).contains(&status))
+    }
+
     /// What a response that did not become a reported reply is charged: nothing before a 2xx stream began, else
     /// the input and the received output at their upper bound.
     fn bill(&self, input_tokens: u64, reservation: &Reservation) -> Option<(Usage, CostKnown)> {
-        let began = self.status.is_some_and(|status| (200..300).contains(&status));
-        if !began || self.body.is_empty() {
+        if !self.began() || self.body.is_empty() {
             return None;
         }
         let partial = self.partial();

@@ -127,6 +127,24 @@ impl Store {
         Err(SessionError::Unknown { id: id.to_owned() })
     }
 
+    /// The folders of all sessions, of every workspace, that hold a file `name`: the `most` in which it was written
+    /// last, the newest first. A store that is not there has none.
+    ///
+    /// # Errors
+    /// When a folder of the store cannot be listed.
+    pub fn with_file(&self, world: &World, name: &str, most: usize) -> Result<Vec<PathBuf>, SessionError> {
+        let mut found = Vec::new();
+        for workspace in folders_in(world, &self.root)? {
+            for (_, dir) in sessions_in(world, &self.root.join(workspace))? {
+                if let Ok(written) = std::fs::metadata(dir.join(name)).and_then(|meta| meta.modified()) {
+                    found.push((written, dir));
+                }
+            }
+        }
+        found.sort();
+        Ok(found.into_iter().rev().take(most).map(|(_, dir)| dir).collect())
+    }
+
     /// Where a session of a workspace is or would be. The id is not checked here.
     pub fn dir_of(&self, workspace: &Path, id: &str) -> PathBuf {
         self.root.join(workspace_hash(workspace)).join(id)
