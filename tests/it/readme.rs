@@ -178,6 +178,17 @@ fn every_runnable_block_of_the_readme_runs_and_prints_what_it_says() {
 }
 
 #[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command("bash");
+    command
+        .args(["-c", "for of in goal events result facts; do \"$0\" schema $of | true; echo ${PIPESTATUS[0]}; done"]);
+    command.arg(env!("CARGO_BIN_EXE_spettro"));
+    let ended = sandbox.start(command).wait(PATIENCE).expect_code(0);
+    assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("0\n0\n0\n0\n", ""));
+}
+
+#[test]
 fn every_block_says_what_it_is() {
     let known =
         ["sh", "sh no-run", "text", "text output", "yaml", "yaml fragment", "yaml workflow", "json"].map(str::to_owned);
