@@ -268,7 +268,11 @@ fn start(
         Some(source) => Some(load(source, &overrides, env, Some(&home), &cwd).map_err(Stop::Problems)?),
         None => None,
     };
-    let workspace = loaded.as_ref().map_or_else(|| cwd.clone(), |loaded| loaded.config.workspace.clone());
+    let named = args.workspace.as_ref().map(|folder| cwd.join(folder)).and_then(|folder| folder.canonicalize().ok());
+    let workspace = match &loaded {
+        Some(loaded) => loaded.config.workspace.clone(),
+        None => named.unwrap_or_else(|| cwd.clone()),
+    };
     let mut notes: Vec<String> = Vec::new();
     let earlier = match &args.resume {
         Some(wanted) => earlier(&world, &store, &workspace, wanted, loaded.as_ref(), args.resume_changed, &mut notes)?,

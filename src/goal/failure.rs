@@ -50,6 +50,15 @@ pub fn cause(ended: &Ended) -> Cause {
         Ended::Halted(why) => {
             let cause = Cause::new(why.outcome(), format!("stopped by {}", why.name()));
             match why {
+                crate::world::Why::Drain => Cause { message: "stopped as asked, its state is saved".into(), ..cause },
+                crate::world::Why::Signal(outcome) => {
+                    let name = match outcome {
+                        Outcome::Hangup => "SIGHUP",
+                        Outcome::Interrupt => "SIGINT",
+                        _ => "SIGTERM",
+                    };
+                    Cause { message: format!("ended by {name}"), ..cause }
+                }
                 crate::world::Why::TimeLimit => {
                     Cause { message: "the time limit is over".into(), ..cause }.limit("limits.time")
                 }

@@ -39,6 +39,8 @@ pub struct Loop {
     pub found: Rc<RefCell<Option<Found>>>,
     pub seen: Seen,
     pub standing: State,
+    /// `standing` as it was when the iteration began, for whoever must say how things are while the loop works.
+    pub brief: Rc<RefCell<State>>,
     /// The environment block of the first message.
     pub environment: String,
     /// Variables that commands do not see.
@@ -52,7 +54,7 @@ pub struct Bench {
 }
 
 /// Where the session stands.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct State {
     pub iteration: u64,
     /// Agent calls of the iteration before a resume.
@@ -221,6 +223,7 @@ impl Loop {
         };
         self.standing.nudge = None;
         self.standing.stage = Stage::Turn;
+        self.brief.replace(self.standing.clone());
         self.agent.say(message)
     }
 
@@ -540,9 +543,11 @@ impl Loop {
         match judged {
             Judged::Verdict(verdict) => Ok(Some(match failed {
                 // A failed check is settled: the judge may give it up, it may not wave it through.
-                Some(reason) if verdict.kind == VerdictKind::Met => {
-                    Verdict { kind: VerdictKind::Unmet, reason: format!("{reason}. {}", verdict.reason), ..verdict }
-                }
+                Some(reason) if verdict.kind == VerdictKind::Met => Verdict {
+                    kind: VerdictKind::Unmet,
+                    reason: format!("{reason}. The judge adds: {}", verdict.reason),
+                    ..verdict
+                },
                 _ => verdict,
             })),
             Judged::Failed(why) => {

@@ -15,7 +15,7 @@ use super::judge;
 use super::progress::Seen;
 use super::result::{Before, Ending, Identity, result};
 use super::watch::{Timer, Watch, pressing};
-use crate::event::{GoalRef, Outcome, RunResult};
+use crate::event::{Event, GoalRef, Lane, Outcome, RunResult};
 use crate::model::{Conversation, Endpoint, Factor, Gateway};
 use crate::process::SignalEvent;
 use crate::session::{self, Fact, Frozen, Line, Message, RunStart, Session, SessionError};
@@ -176,7 +176,7 @@ impl Run {
             let more = git_state.dirty.len().saturating_sub(8);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let count = git_state.dirty.len();
-            notice(&parts.session, "dirty", format!("{count} files were dirty at start: {names}{more}"))?;
+            notice(&parts.session, "dirty", format!("{count} dirty at start: {names}{more}"))?;
         }
         if parts.endpoint.free_because_local {
             let name = parts.endpoint.name();
@@ -187,7 +187,7 @@ impl Run {
             tokio::select! {
                 biased;
                 done = setup(&parts) => done?,
-                () = interrupts(signals, &parts.session, &parts.halt) => {}
+                () = interrupts(signals, &parts.session, &parts.halt, &Heard { stopping: &|_| {}, status: &String::new }) => {}
             }
         }
         let started = parts.world.clock.elapsed();
@@ -277,6 +277,7 @@ impl Run {
             protected: Rc::new(RefCell::new(protected)),
             found,
             seen,
+            brief: Rc::new(RefCell::new(standing.clone())),
             standing,
             environment: frozen.environment.clone(),
             removed,
@@ -311,11 +312,29 @@ impl Run {
         let outcome = {
             let watch = &self.watch;
             watch.look();
+            let (identity, timer, gateway) = (&self.identity, &self.timer, self.goal.gateway.clone());
+            let (brief, summarize) = (self.goal.brief.clone(), self.summarize);
+            let heard = Heard {
+                stopping: &|outcome| {
+                    let cause = cause(&Stopped::Halted(Why::Signal(outcome)));
+                    let ending = Ending { outcome, cause: Some(&cause), changes: None, leaked: Vec::new() };
+                    let early = result(identity, &gateway, timer, &brief.borrow(), Some(ending));
+                    if let Err(error) = session.write_result(&early, &summarize(&early)) {
+                        tracing::error!(%error, "result.json cannot be written");
+                    }
+                },
+                status: &|| {
+                    let (steps, cost) = gateway.ledger(|ledger| (ledger.calls(Lane::Agent), ledger.spent()));
+                    let active = humantime::format_duration(Duration::from_secs(timer.active().as_secs()));
+                    let iteration = brief.borrow().iteration;
+                    format!("iteration {iteration}, {steps} steps, ${cost}, {active} at work")
+                },
+            };
             tokio::select! {
                 biased;
                 outcome = self.goal.run() => outcome,
                 () = watch.run() => Outcome::Internal,
-                () = interrupts(&mut signals, &session, &halt) => Outcome::Internal,
+                () = interrupts(&mut signals, &session, &halt, &heard) => Outcome::Internal,
             }
         };
         self.finish(outcome).await
@@ -328,12 +347,6 @@ impl Run {
         let cause = self.goal.standing.cause(outcome).cloned();
         let session = &self.goal.session;
         let signal = outcome.signal().is_some();
-        if signal {
-            // What is known is on disk before anything is ended.
-            let ending = Ending { outcome, cause: cause.as_ref(), changes: None, leaked: Vec::new() };
-            let early = self.result(Some(ending));
-            self.store(&early);
-        }
         let mut changes = if signal { None } else { self.changes().await };
         let leaked = self.goal.world.exec.shutdown(GRACE).await;
         if signal {
@@ -394,16 +407,24 @@ impl Run {
     }
 }
 
+/// What a signal needs to know of the run.
+struct Heard<'a> {
+    /// Writes the result as things stand, before anything is ended.
+    stopping: &'a dyn Fn(Outcome),
+    /// One line about how far the run is.
+    status: &'a dyn Fn() -> String,
+}
+
 /// Listens for as long as it is awaited.
-async fn interrupts(signals: &mut Option<crate::process::Signals>, session: &Session, halt: &Halt) {
+async fn interrupts(signals: &mut Option<crate::process::Signals>, session: &Session, halt: &Halt, heard: &Heard<'_>) {
     match signals {
-        Some(signals) => listen(signals, session, halt).await,
+        Some(signals) => listen(signals, session, halt, heard).await,
         None => std::future::pending().await,
     }
 }
 
 /// Takes signals as they come. A hangup, interrupt or termination is in the log before the run is halted.
-async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: &Halt) {
+async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: &Halt, heard: &Heard<'_>) {
     loop {
         match signals.next().await {
             SignalEvent::Stop(signal) => {
@@ -419,6 +440,7 @@ async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: 
                 if let Err(error) = session.sync_now().await {
                     tracing::error!(%error, "the log cannot be synced");
                 }
+                (heard.stopping)(outcome);
                 halt.set(Why::Signal(outcome));
             }
             // `process::force` tells the teardown; there is nothing to write down.
@@ -432,6 +454,7 @@ async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: 
                 halt.set(Why::Drain);
             }
             SignalEvent::Status => {
+                session.emit(Event::Notice { code: "status".to_owned(), text: (heard.status)() });
                 if let Err(error) = session.save_derived() {
                     tracing::error!(%error, "status.json cannot be written");
                 }

@@ -178,3 +178,28 @@ fn a_background_job_dies_with_the_run() {
     resumed_as_the_result_says(&scene, &finished).expect_code(0);
     scene.provider.finish();
 }
+
+#[test]
+fn the_result_is_written_before_anything_is_ended_so_that_a_kill_in_the_teardown_loses_nothing() {
+    let stubborn = "trap '' TERM; echo $$ >> pids; while :; do sleep 60 & echo $! >> pids; wait; done";
+    let script = Script::new().one_session().agent(worker(move |_| stubborn.to_owned())).judge(judge(1));
+    let scene = Scene::new(script, GOAL);
+    let running = scene.start();
+    let pids = wait_for_pids(&scene, 2);
+    running.signal(Signal::TERM);
+    let result = || -> Option<Value> {
+        let text = std::fs::read_to_string(scene.sandbox.session_dir().join("result.json")).ok()?;
+        serde_json::from_str(&text).ok()
+    };
+    super::support::eventually("the result says how the run ended", || {
+        result().is_some_and(|result| result["outcome"] == "terminated")
+    });
+    // The command ignores TERM, so the teardown is not over.
+    running.signal(Signal::KILL);
+    running.wait(PATIENCE);
+    let result = result().expect("a result");
+    assert_eq!((&result["state"], &result["exit_code"]), (&Value::from("finished"), &Value::from(143)));
+    assert_eq!(scene.facts("interrupted").len(), 1);
+    assert_eq!(scene.facts("end").len(), 0, "the run did not come to its end");
+    assert_dead(&pids);
+}
