@@ -10,7 +10,7 @@ use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::crashed::sweep_crashed;
 use super::failure::Failure;
 use super::lanes::NoExec;
-use super::models::models;
+use super::models::{kept, models};
 use crate::control::{Desk, Server};
 use crate::event::{EVENT_VERSION, Event, Limits, Outcome, Record, RunResult};
 use crate::goal::{
@@ -61,7 +61,7 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
                 .cloned()
                 .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
                 .unwrap_or_else(|| "unknown".to_owned());
-            let hint = "this is a bug of spettro; `SPETTRO_LOG=debug` writes more to debug.log".to_owned();
+            let hint = "this is a bug of spettro; what was written so far is kept".to_owned();
             early(&run_id, Outcome::Internal, format!("spettro panicked: {what}"), Some(hint))
         }
     };
@@ -305,6 +305,9 @@ fn start(
 
     let stored = earlier.as_ref().map(|earlier| &earlier.frozen.endpoints);
     let models = models(&config, stored, env)?;
+    if earlier.is_some() {
+        notes.extend(kept(&config, &models, env));
+    }
     let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref()], env);
 
     if args.dry_run {
@@ -560,8 +563,9 @@ impl Go<'_> {
         let console_tick = console.clone();
         let session_id = session.id();
         let mut resume = vec!["spettro".to_owned(), "run".to_owned(), "--resume".to_owned(), session_id.clone()];
-        if let Some(dir) = &args.session_dir {
-            resume.extend(["--session-dir".to_owned(), dir.to_string_lossy().into_owned()]);
+        if args.session_dir.is_some() {
+            // Absolute: the command works from any folder.
+            resume.extend(["--session-dir".to_owned(), place.session_root.to_string_lossy().into_owned()]);
         }
         notes.extend(removed_note(&removed));
         let desk = Desk {

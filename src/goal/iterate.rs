@@ -157,6 +157,10 @@ impl Loop {
         }
         loop {
             if self.standing.stage == Stage::Begin {
+                if let Some(key) = self.used_up() {
+                    self.standing.limit_hit = Some(key.to_owned());
+                    return Ok(Outcome::Unmet);
+                }
                 self.begin()?;
             }
             let turn = if self.standing.stage == Stage::Turn {
@@ -174,39 +178,13 @@ impl Loop {
         }
     }
 
-    /// What an earlier run of the session left to be said: a verdict that it did not live to act on, or that no
-    /// further iteration is allowed.
-    fn decided_before(&mut self) -> Option<Outcome> {
-        if self.standing.stage != Stage::Begin {
-            return None;
-        }
-        let verdict = self.standing.verdict.as_ref().filter(|_| self.standing.undecided).map(|verdict| verdict.kind);
-        let holds = match verdict {
-            Some(VerdictKind::Met) => vec![Outcome::Met],
-            Some(VerdictKind::Impossible) => vec![Outcome::Impossible],
-            Some(VerdictKind::Unmet) | None => Vec::new(),
-        };
-        let last_allowed = self.standing.iteration > 0 && self.last_allowed();
-        match decide(&holds, last_allowed) {
-            Decision::End(outcome) => {
-                self.name_limit(outcome);
-                Some(outcome)
-            }
-            Decision::Continue => None,
-        }
-    }
-
-    /// Whether no further iteration may begin.
-    fn last_allowed(&self) -> bool {
-        self.used_up().is_some()
-    }
-
-    /// For an unmet goal: the limit that ended the run.
-    fn name_limit(&mut self, outcome: Outcome) {
-        if outcome == Outcome::Unmet
-            && let Some(key) = self.used_up()
-        {
-            self.standing.limit_hit.get_or_insert_with(|| key.to_owned());
+    /// A verdict that ends the run and that an earlier run of the session did not live to act on.
+    fn decided_before(&self) -> Option<Outcome> {
+        let verdict = self.standing.verdict.as_ref().filter(|_| self.standing.undecided)?;
+        match verdict.kind {
+            VerdictKind::Met => Some(Outcome::Met),
+            VerdictKind::Impossible => Some(Outcome::Impossible),
+            VerdictKind::Unmet => None,
         }
     }
 
@@ -332,7 +310,7 @@ impl Loop {
         }
         self.session.append(Fact::Checks { iteration: self.standing.iteration, results: results.clone() })?;
         self.standing.checks.clone_from(&results);
-        let last_allowed = self.last_allowed();
+        let last_allowed = self.used_up().is_some();
         if !holds.is_empty() {
             return Ok(match decide(&holds, last_allowed) {
                 Decision::End(outcome) => Some(outcome),
@@ -382,7 +360,9 @@ impl Loop {
         }
         Ok(match decide(&holds, last_allowed) {
             Decision::End(outcome) => {
-                self.name_limit(outcome);
+                if outcome == Outcome::Unmet {
+                    self.standing.limit_hit = self.used_up().map(str::to_owned);
+                }
                 Some(outcome)
             }
             Decision::Continue => None,

@@ -205,9 +205,10 @@ impl Run {
         );
         let timer = Timer::new(parts.world.clone(), gateway.clone(), state.active_ms, state.waited_ms, started);
         let tree = Rc::new(RefCell::new(Tree::new(parts.roots.clone(), parts.own_dirs.clone())));
-        let protected =
-            Protected::new(&parts.world, &parts.roots, &parts.config.protect, parts.config.goal_file.as_deref())
-                .map_err(|error| Cause::new(Outcome::Environment, error.to_string()))?;
+        // A session needs no goal file any more: what it said is stored.
+        let goal_file = parts.config.goal_file.as_deref().filter(|file| !resumed || file.exists());
+        let protected = Protected::new(&parts.world, &parts.roots, &parts.config.protect, goal_file)
+            .map_err(|error| Cause::new(Outcome::Environment, error.to_string()))?;
         let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
         let (gate, baseline) = if found.borrow().is_some() {
             (None, None)

@@ -135,9 +135,11 @@ fn clean_value(secrets: &Secrets, value: &mut Value) -> bool {
             }
             Cow::Borrowed(_) => false,
         },
-        Value::Array(list) => list.iter_mut().fold(false, |changed, value| clean_value(secrets, value) || changed),
+        // All of them, not only the first that held one.
+        Value::Array(list) => list.iter_mut().filter_map(|value| clean_value(secrets, value).then_some(())).count() > 0,
         Value::Object(fields) => {
-            let mut changed = fields.values_mut().fold(false, |changed, value| clean_value(secrets, value) || changed);
+            let mut changed =
+                fields.values_mut().filter_map(|value| clean_value(secrets, value).then_some(())).count() > 0;
             if fields.keys().any(|name| secrets.contains(name.as_bytes())) {
                 changed = true;
                 *fields = std::mem::take(fields)

@@ -12,7 +12,7 @@ use super::ledger::{Hit, Ledger, Reservation, caps};
 use super::reply::{Delta, Partial, Reply, Stop};
 use super::request::Front;
 use super::retry::{Next, Outage};
-use super::wire::Wire;
+use super::wire::{Decoder, Wire};
 use crate::event::{CostKnown, Event, Lane, Limits, Micros, Usage};
 use crate::session::{Attempt, Call, Fact, Message, Session, SessionError, Settled, State, Sync, WireAttempt};
 use crate::world::{Body, Halt, HttpRequest, HttpResponse, Secrets, Tag, TransportError, Why, World};
@@ -412,7 +412,7 @@ impl Gateway {
             Err(why) => Tried {
                 record: record(Some(format!("stopped: {}", why.name()))),
                 bill: unfinished(),
-                outcome: Err(Failed::Halted(why, taken.partial.text.clone())),
+                outcome: Err(Failed::Halted(why, taken.partial().text)),
             },
         })
     }
@@ -433,7 +433,9 @@ impl Gateway {
         taken.headers =
             response.headers.iter().filter(|(name, _)| KEPT_HEADERS.contains(&name.as_str())).cloned().collect();
         let ok = (200..300).contains(&response.status);
-        let mut decoder = endpoint.wire.decoder();
+        if ok {
+            taken.decoder = Some(endpoint.wire.decoder());
+        }
         let mut deltas: Vec<Delta> = Vec::new();
         let mut redactor = self.secrets.redactor();
         loop {
@@ -442,27 +444,19 @@ impl Gateway {
                 chunk = response.body.next() => match chunk {
                     Ok(chunk) => chunk,
                     // Whatever had arrived decides: a stream may be complete although its end was rough.
-                    Err(error) if ok => {
+                    Err(error) => {
                         let failed = taken.failed(&error);
-                        return decoder.finish().map_err(|_| failed);
+                        return taken.reply().and_then(Result::ok).ok_or(failed);
                     }
-                    Err(error) => return Err(taken.failed(&error)),
                 },
                 () = &mut quiet => return Err(timeout("nothing new in the reply", endpoint.idle_timeout)),
                 () = &mut whole => return Err(timeout("no whole reply", ask.attempt_timeout.unwrap_or_default())),
             };
             let Some(chunk) = chunk else { break };
-            taken.reads.push(taken.body.len() as u64);
-            taken.body.extend_from_slice(&chunk);
-            if !ok {
-                if taken.body.len() > 1_000_000 {
-                    break;
-                }
-                continue;
+            taken.push(&chunk, &mut deltas)?;
+            if !ok && taken.body.len() > 1_000_000 {
+                break;
             }
-            let pushed = decoder.push(&chunk, &mut deltas);
-            taken.partial = decoder.partial();
-            pushed?;
             if !deltas.is_empty() {
                 quiet = clock.sleep(endpoint.idle_timeout);
             }
@@ -472,11 +466,11 @@ impl Gateway {
                 }
             }
         }
-        if ok {
-            if self.deltas {
-                self.show(ask.lane, &redactor.flush());
-            }
-            return decoder.finish();
+        if self.deltas {
+            self.show(ask.lane, &redactor.flush());
+        }
+        if let Some(reply) = taken.reply() {
+            return reply;
         }
         let now = self.world.clock.now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Err(endpoint.wire.error(response.status, &response.headers, &taken.body, now))
@@ -499,8 +493,12 @@ impl Gateway {
         if let Ok(Err(error)) = ended {
             *error = clean_error(secrets, error.clone());
         }
-        if let Cow::Owned(clean) = secrets.redact_str(&taken.partial.text) {
-            taken.partial.text = clean;
+        if !matches!(ended, Ok(Ok(_))) {
+            let mut partial = taken.partial();
+            if let Cow::Owned(clean) = secrets.redact_str(&partial.text) {
+                partial.text = clean;
+            }
+            taken.said = Some(partial);
         }
         for (_, value) in &mut taken.headers {
             *value = secrets.redact_str(value).into_owned();
@@ -516,7 +514,7 @@ impl Gateway {
             }
             _ if !held => return false,
             // What had come of a stream; nothing of it but its text is of use to anybody.
-            _ if taken.began() => wire.compose(&taken.partial.as_reply(), false),
+            _ if taken.began() => wire.compose(&taken.partial().as_reply(), false),
             _ => secrets.redact(&taken.body).into_owned(),
         };
         taken.body = body;
@@ -541,7 +539,10 @@ struct Taken {
     headers: Vec<(String, String)>,
     body: Vec<u8>,
     reads: Vec<u64>,
-    partial: Partial,
+    /// Of a 2xx response.
+    decoder: Option<Decoder>,
+    /// What had been said when the decoder was asked for the reply.
+    said: Option<Partial>,
     lost: Option<&'static str>,
 }
 
@@ -567,6 +568,25 @@ impl Taken {
         }
     }
 
+    fn push(&mut self, chunk: &[u8], deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        self.reads.push(self.body.len() as u64);
+        self.body.extend_from_slice(chunk);
+        self.decoder.as_mut().map_or(Ok(()), |decoder| decoder.push(chunk, deltas))
+    }
+
+    /// The reply, or why it is none; `None` for a response that is not 2xx.
+    fn reply(&mut self) -> Option<Result<Reply, ModelError>> {
+        let decoder = self.decoder.as_mut()?;
+        self.said = Some(decoder.partial());
+        Some(decoder.finish())
+    }
+
+    /// What a reply that never became whole has said.
+    fn partial(&self) -> Partial {
+        let now = || self.decoder.as_ref().map(Decoder::partial);
+        self.said.clone().or_else(now).unwrap_or_default()
+    }
+
     /// A 2xx response was begun.
     fn began(&self) -> bool {
         self.status.is_some_and(|status| (200..300).contains(&status))
@@ -578,8 +598,9 @@ impl Taken {
         if !self.began() || self.body.is_empty() {
             return None;
         }
-        let received = self.partial.output_bytes.min(reservation.max_output_tokens);
-        let usage = match &self.partial.usage {
+        let partial = self.partial();
+        let received = partial.output_bytes.min(reservation.max_output_tokens);
+        let usage = match &partial.usage {
             Some(usage) if usage.input_tokens > 0 => {
                 Usage { output_tokens: usage.output_tokens.max(received), ..usage.clone() }
             }

@@ -11,6 +11,7 @@ mod jobs;
 mod process;
 mod provider;
 mod provider_tests;
+mod readme;
 mod resume;
 mod rooms;
 mod sandbox;
