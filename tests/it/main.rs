@@ -19,4 +19,6 @@ mod sandbox_tests;
 mod source;
 mod source_rules;
 mod streams;
+#[cfg(target_os = "linux")]
+mod supervision;
 mod wires;
