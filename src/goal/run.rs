@@ -16,7 +16,7 @@ use super::progress::Seen;
 use super::result::{Before, Ending, Identity, result};
 use super::sources;
 use super::watch::{Timer, Watch, pressing};
-use crate::event::{GoalRef, Outcome, RunResult};
+use crate::event::{Event, GoalRef, Lane, Outcome, RunResult};
 use crate::model::{Conversation, Endpoint, Factor, Gateway, GatewayParts};
 use crate::process::SignalEvent;
 use crate::session::{self, Fact, Frozen, Line, Message, RunStart, Session, SessionError};
@@ -40,8 +40,6 @@ pub struct RunParts {
     pub judge: Option<Endpoint>,
     /// What a new session is called, when not by its goal.
     pub title: Option<String>,
-    /// Values that are replaced wherever they turn up.
-    pub secrets: Secrets,
     pub roots: Roots,
     pub run: String,
     pub version: String,
@@ -55,6 +53,10 @@ pub struct RunParts {
     /// The command that resumes this session; empty when it is not kept.
     pub resume: Vec<String>,
     pub steering: Rc<RefCell<VecDeque<String>>>,
+    /// Names of variables that commands do not see.
+    pub removed: Vec<String>,
+    /// Replaced wherever something enters the session.
+    pub secrets: Secrets,
     /// For the operator, said when the run has started.
     pub notes: Vec<String>,
     /// Called about once a second.
@@ -71,6 +73,7 @@ pub struct Run {
     summarize: fn(&RunResult) -> String,
     /// Ends the baseline, where one was started.
     baseline: Option<tokio::task::AbortHandle>,
+    secrets: Secrets,
 }
 
 fn notice(session: &Session, code: &str, text: String) -> Result<(), Cause> {
@@ -97,17 +100,20 @@ impl Run {
     /// # Errors
     /// What ends the run before it began.
     pub async fn prepare(mut parts: RunParts, signals: &mut Option<crate::process::Signals>) -> Result<Run, Cause> {
+        let digest = goal_digest(&parts.config.goal);
+        parts.config = Rc::new(parts.config.without(&parts.secrets));
         let state = session::fold(&parts.lines);
         let resumed = state.frozen.is_some();
         let git = Rc::new(Git::new(parts.roots.clone(), parts.session.dir().join("git")));
-        let tools = sources::tools(&parts.config, &parts.own_dirs, &parts.secrets);
+        let tools = sources::tools(&parts.config, &parts.own_dirs, &parts.removed, &parts.secrets);
+        let removed: Rc<[String]> = parts.removed.clone().into();
         let (around, git_state, unknown) = sources::surroundings(&parts.world, &parts.roots, &git).await;
         let frozen = match &state.frozen {
             Some(frozen) => (**frozen).clone(),
             None => {
-                let (system, cut) = sources::system(&parts.config, &parts.roots)?;
+                let (system, cut) = sources::system(&parts.config, &parts.roots, &parts.secrets)?;
                 parts.notes.extend(cut);
-                let frozen = freeze(&parts, system, &tools, &around)?;
+                let frozen = freeze(&parts, digest, system, &tools, &around)?;
                 append(&parts.session, Fact::Frozen(Box::new(frozen.clone())))?;
                 frozen
             }
@@ -124,7 +130,7 @@ impl Run {
             let more = git_state.dirty.len().saturating_sub(8);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let count = git_state.dirty.len();
-            notice(&parts.session, "dirty", format!("{count} files were dirty at start: {names}{more}"))?;
+            notice(&parts.session, "dirty", format!("{count} dirty at start: {names}{more}"))?;
         }
         if parts.endpoint.free_because_local {
             let name = parts.endpoint.name();
@@ -135,7 +141,7 @@ impl Run {
             tokio::select! {
                 biased;
                 done = setup(&parts) => done?,
-                () = interrupts(signals, &parts.session, &parts.halt) => {}
+                () = interrupts(signals, &parts.session, &parts.halt, &Heard { stopping: &|_| {}, status: &String::new }) => {}
             }
         }
         let started = parts.world.clock.elapsed();
@@ -151,9 +157,10 @@ impl Run {
         }));
         let timer = Timer::new(parts.world.clone(), gateway.clone(), state.active_ms, state.waited_ms, started);
         let tree = Rc::new(RefCell::new(Tree::new(parts.roots.clone(), parts.own_dirs.clone())));
-        let protected =
-            Protected::new(&parts.world, &parts.roots, &parts.config.protect, parts.config.goal_file.as_deref())
-                .map_err(|error| Cause::new(Outcome::Environment, error.to_string()))?;
+        // A session needs no goal file any more: what it said is stored.
+        let goal_file = parts.config.goal_file.as_deref().filter(|file| !resumed || file.exists());
+        let protected = Protected::new(&parts.world, &parts.roots, &parts.config.protect, goal_file)
+            .map_err(|error| Cause::new(Outcome::Environment, error.to_string()))?;
         let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
         let (gate, baseline) = if found.borrow().is_some() {
             (None, None)
@@ -166,6 +173,7 @@ impl Run {
                 roots: parts.roots.clone(),
                 tree: tree.clone(),
                 git: git.clone(),
+                removed: removed.clone(),
             };
             let (gate, abort) = start_baseline(baseline, found.clone());
             (Some(gate), Some(abort))
@@ -221,8 +229,10 @@ impl Run {
             protected: Rc::new(RefCell::new(protected)),
             found,
             seen,
+            brief: Rc::new(RefCell::new(standing.clone())),
             standing,
             environment: frozen.environment.clone(),
+            removed,
         };
         if opens {
             goal.open_iteration().map_err(|error| session_cause(&error))?;
@@ -236,7 +246,8 @@ impl Run {
             limits: parts.config.limits.clone(),
             tick: parts.tick.clone(),
         };
-        let run = Run { goal, watch, timer, identity, summarize: parts.summarize, baseline };
+        let run =
+            Run { goal, watch, timer, identity, summarize: parts.summarize, baseline, secrets: parts.secrets.clone() };
         let running = run.result(None);
         run.goal.session.write_result(&running, &(run.summarize)(&running)).map_err(|error| session_cause(&error))?;
         Ok(run)
@@ -253,11 +264,29 @@ impl Run {
         let outcome = {
             let watch = &self.watch;
             watch.look();
+            let (identity, timer, gateway) = (&self.identity, &self.timer, self.goal.gateway.clone());
+            let (brief, summarize) = (self.goal.brief.clone(), self.summarize);
+            let heard = Heard {
+                stopping: &|outcome| {
+                    let cause = cause(&Stopped::Halted(Why::Signal(outcome)));
+                    let ending = Ending { outcome, cause: Some(&cause), changes: None, leaked: Vec::new() };
+                    let early = result(identity, &gateway, timer, &brief.borrow(), Some(ending));
+                    if let Err(error) = session.write_result(&early, &summarize(&early)) {
+                        tracing::error!(%error, "result.json cannot be written");
+                    }
+                },
+                status: &|| {
+                    let (steps, cost) = gateway.ledger(|ledger| (ledger.calls(Lane::Agent), ledger.spent()));
+                    let active = humantime::format_duration(Duration::from_secs(timer.active().as_secs()));
+                    let iteration = brief.borrow().iteration;
+                    format!("iteration {iteration}, {steps} steps, ${cost}, {active} at work")
+                },
+            };
             tokio::select! {
                 biased;
                 outcome = self.goal.run() => outcome,
                 () = watch.run() => Outcome::Internal,
-                () = interrupts(&mut signals, &session, &halt) => Outcome::Internal,
+                () = interrupts(&mut signals, &session, &halt, &heard) => Outcome::Internal,
             }
         };
         self.finish(outcome).await
@@ -270,12 +299,6 @@ impl Run {
         let cause = self.goal.standing.cause(outcome).cloned();
         let session = &self.goal.session;
         let signal = outcome.signal().is_some();
-        if signal {
-            // What is known is on disk before anything is ended.
-            let ending = Ending { outcome, cause: cause.as_ref(), changes: None, leaked: Vec::new() };
-            let early = self.result(Some(ending));
-            self.store(&early);
-        }
         let mut changes = if signal { None } else { self.changes().await };
         let leaked = self.goal.world.exec.shutdown(GRACE).await;
         if signal {
@@ -328,6 +351,7 @@ impl Run {
             }
         };
         self.goal.found.borrow().as_ref()?;
+        let patch = self.secrets.redact(&patch);
         if !patch.is_empty() && !self.identity.resume.is_empty() {
             match self.goal.session.write_file("changes.patch", &patch) {
                 Ok(path) => changes.patch = Some(path.to_string_lossy().into_owned()),
@@ -347,16 +371,24 @@ fn differing(count: u64) -> Option<String> {
     }
 }
 
+/// What a signal needs to know of the run.
+struct Heard<'a> {
+    /// Writes the result as things stand, before anything is ended.
+    stopping: &'a dyn Fn(Outcome),
+    /// One line about how far the run is.
+    status: &'a dyn Fn() -> String,
+}
+
 /// Listens for as long as it is awaited.
-async fn interrupts(signals: &mut Option<crate::process::Signals>, session: &Session, halt: &Halt) {
+async fn interrupts(signals: &mut Option<crate::process::Signals>, session: &Session, halt: &Halt, heard: &Heard<'_>) {
     match signals {
-        Some(signals) => listen(signals, session, halt).await,
+        Some(signals) => listen(signals, session, halt, heard).await,
         None => std::future::pending().await,
     }
 }
 
 /// Takes signals as they come. A hangup, interrupt or termination is in the log before the run is halted.
-async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: &Halt) {
+async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: &Halt, heard: &Heard<'_>) {
     loop {
         match signals.next().await {
             SignalEvent::Stop(signal) => {
@@ -368,6 +400,7 @@ async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: 
                 if let Err(error) = session.sync_now().await {
                     tracing::error!(%error, "the log cannot be synced");
                 }
+                (heard.stopping)(outcome);
                 halt.set(Why::Signal(outcome));
             }
             // `process::force` tells the teardown; there is nothing to write down.
@@ -381,6 +414,7 @@ async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: 
                 halt.set(Why::Drain);
             }
             SignalEvent::Status => {
+                session.emit(Event::Notice { code: "status".to_owned(), text: (heard.status)() });
                 if let Err(error) = session.save_derived() {
                     tracing::error!(%error, "status.json cannot be written");
                 }
@@ -422,7 +456,13 @@ fn last_lines(output: &str) -> String {
 }
 
 /// The exact bytes that every later run of the session sends first.
-fn freeze(parts: &RunParts, system: String, tools: &Tools, around: &turn::Surroundings) -> Result<Frozen, Cause> {
+fn freeze(
+    parts: &RunParts,
+    digest: String,
+    system: String,
+    tools: &Tools,
+    around: &turn::Surroundings,
+) -> Result<Frozen, Cause> {
     let mut heads = BTreeMap::new();
     let mut endpoints = BTreeMap::new();
     heads.insert("agent".to_owned(), parts.endpoint.wire.head(&system, &tools.schemas()));
@@ -435,11 +475,11 @@ fn freeze(parts: &RunParts, system: String, tools: &Tools, around: &turn::Surrou
     Ok(Frozen {
         goal: config.goal.clone(),
         goal_name: config.name.clone(),
-        goal_digest: goal_digest(&config.goal),
+        goal_digest: digest,
         goal_file: config.goal_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
         title: parts.title.clone(),
         system,
-        environment: turn::environment(around),
+        environment: parts.secrets.redact_str(&turn::environment(around)).into_owned(),
         heads,
         config: config.yaml.clone(),
         config_digest: config.digest.clone(),

@@ -15,14 +15,15 @@ use crate::world::{Roots, Secrets, World};
 /// Most bytes of all instruction files together.
 const INSTRUCTION_BYTES: usize = 32 * 1024;
 
-/// The tools that a goal offers.
-pub fn tools(config: &Config, own_dirs: &[PathBuf], secrets: &Secrets) -> Tools {
+/// The tools that a goal offers. `removed`: variables that commands do not see.
+pub fn tools(config: &Config, own_dirs: &[PathBuf], removed: &[String], secrets: &Secrets) -> Tools {
     Tools::new(ToolOptions {
         allow: config.tools_allow.clone(),
         deny: config.tools_deny.clone(),
         command_limit: Duration::from_millis(config.limits.command_ms),
         own_dirs: own_dirs.to_vec(),
         jobs: true,
+        removed: removed.to_vec(),
         secrets: secrets.clone(),
     })
 }
@@ -51,7 +52,7 @@ pub async fn surroundings(world: &World, roots: &Roots, git: &Git) -> (Surroundi
 ///
 /// # Errors
 /// When a file that is there cannot be read.
-pub fn system(config: &Config, roots: &Roots) -> Result<(String, Vec<String>), Cause> {
+pub fn system(config: &Config, roots: &Roots, secrets: &Secrets) -> Result<(String, Vec<String>), Cause> {
     let mut left = INSTRUCTION_BYTES;
     let (mut found, mut cut) = (Vec::new(), Vec::new());
     for name in &config.instructions {
@@ -60,7 +61,7 @@ pub fn system(config: &Config, roots: &Roots) -> Result<(String, Vec<String>), C
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(Cause::new(Outcome::Environment, format!("read `{name}`: {error}"))),
         };
-        let mut text = String::from_utf8_lossy(&bytes).into_owned();
+        let mut text = secrets.redact_str(&String::from_utf8_lossy(&bytes)).into_owned();
         if text.len() > left {
             text.truncate(text.floor_char_boundary(left));
             cut.push(format!("`{name}` is cut: instructions take at most 32 KiB"));

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::catalog::{Endpoint, KeySource};
+use super::cleaning::{clean_error, clean_reply, held};
 use super::conversation::Conversation;
 use super::error::ModelError;
 use super::estimate::Factor;
@@ -13,7 +14,7 @@ use super::ledger::{Hit, Ledger, Reservation, caps};
 use super::reply::{Delta, Reply, Stop};
 use super::retry::{Next, Outage};
 use super::taken::Taken;
-use super::wire::Decoder;
+use super::wire::Wire;
 use crate::event::{CostKnown, Event, Lane, Limits, Micros, Usage};
 use crate::session::{Attempt, Block, Call, Fact, Message, Session, SessionError, Settled, State, Sync, WireAttempt};
 use crate::world::{Body, Halt, HttpRequest, HttpResponse, Secrets, Tag, Why, World};
@@ -382,11 +383,10 @@ impl Gateway {
         let key = self.key(endpoint);
         let mut headers = endpoint.wire.headers(key.as_deref());
         headers.extend(endpoint.headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
-        let url = url(endpoint);
         let request = HttpRequest {
             tag: Tag { lane: ask.lane, n: call.n, attempt: number },
             method: "POST",
-            url: url.clone(),
+            url: url(endpoint),
             headers,
             body: Body(conversation.rest().body(&front)),
             connect_timeout: CONNECT_TIMEOUT,
@@ -394,26 +394,14 @@ impl Gateway {
         let started = self.world.clock.elapsed();
         let mut taken = Taken::default();
         self.meter.attempting.set(true);
-        let ended = self.halt.run(self.exchange(ask, request, &mut taken)).await;
+        let mut ended = self.halt.run(self.exchange(ask, request, &mut taken)).await;
         self.meter.attempting.set(false);
+        let redacted = self.clean(endpoint.wire, &mut ended, &mut taken);
 
-        let mut repeated = false;
-        let ended = ended.map(|reply| match reply {
-            Ok(reply) => Ok(self.cleaned(reply, &mut repeated)),
-            Err(error) => Err(error.map_text(|text| self.secrets.redact_str(text).into_owned())),
-        });
         let end = match &ended {
             Ok(Ok(_)) => "eof",
             Ok(Err(error)) => taken.end(error),
             Err(_) => "abort",
-        };
-        let repeated =
-            repeated || (!matches!(ended, Ok(Ok(_))) && self.secrets.contains(taken.partial().text.as_bytes()));
-        let (body, redacted) = match self.secrets.redact(&taken.body) {
-            Cow::Owned(clean) => (Cow::Owned(clean), true),
-            // It came in pieces, which are not told from other text: nothing of it is kept.
-            Cow::Borrowed(_) if repeated => (Cow::Borrowed(&[][..]), true),
-            whole => (whole, false),
         };
         let (keep, add) = conversation.next_wire();
         let (wire_offset, wire_bytes) = self.session.wire(&WireAttempt {
@@ -422,7 +410,7 @@ impl Gateway {
             attempt: number,
             method: "POST",
             // Without its query parameters: they may hold a key.
-            url: &endpoint.wire.url(&endpoint.base_url),
+            url: &self.secrets.redact_str(&endpoint.wire.url(&endpoint.base_url)),
             request_headers: &[],
             front: &front,
             keep,
@@ -430,8 +418,8 @@ impl Gateway {
             sha256: &call.digest,
             status: taken.status,
             response_headers: &taken.headers,
-            body: &body,
-            reads: if redacted { &[] } else { &taken.reads },
+            body: &taken.body,
+            reads: &taken.reads,
             end,
             ms: millis(self.world.clock.elapsed().saturating_sub(started)),
             redacted,
@@ -461,20 +449,9 @@ impl Gateway {
             Err(why) => Tried {
                 record: record(Some(format!("stopped: {}", why.name()))),
                 bill: bill(None),
-                outcome: Err(Failed::Halted(why, self.secrets.redact_str(&taken.partial().text).into_owned())),
+                outcome: Err(Failed::Halted(why, taken.partial().text)),
             },
         })
-    }
-
-    /// A reply without the secrets that the model repeats; whether there were any.
-    fn cleaned(&self, mut reply: Reply, repeated: &mut bool) -> Reply {
-        for text in reply.blocks.iter_mut().flat_map(texts) {
-            if let Cow::Owned(clean) = self.secrets.redact_str(text) {
-                *text = clean;
-                *repeated = true;
-            }
-        }
-        reply
     }
 
     /// Sends one request and decodes its response; leaves in `taken` what arrived, also when it is dropped.
@@ -495,6 +472,7 @@ impl Gateway {
         let ok = (200..300).contains(&response.status);
         taken.decoder = ok.then(|| endpoint.wire.decoder());
         let mut deltas: Vec<Delta> = Vec::new();
+        let mut redactor = self.secrets.redactor();
         loop {
             let chunk = tokio::select! {
                 biased;
@@ -503,8 +481,7 @@ impl Gateway {
                     // Whatever had arrived decides: a stream may be complete although its end was rough.
                     Err(error) if ok => {
                         let failed = taken.failed(&error);
-                        let reply = taken.decoder.as_mut().map(Decoder::finish);
-                        return reply.and_then(Result::ok).ok_or(failed);
+                        return taken.reply().and_then(Result::ok).ok_or(failed);
                     }
                     // The status says what went wrong, whatever became of the explanation.
                     Err(_) => None,
@@ -523,15 +500,10 @@ impl Gateway {
                 }
             };
             let Some(chunk) = chunk else { break };
-            taken.reads.push(taken.body.len() as u64);
-            taken.body.extend_from_slice(&chunk);
-            let Some(decoder) = &mut taken.decoder else {
-                if taken.body.len() > 1_000_000 {
-                    break;
-                }
-                continue;
-            };
-            decoder.push(&chunk, &mut deltas)?;
+            taken.push(&chunk, &mut deltas)?;
+            if !ok && taken.body.len() > 1_000_000 {
+                break;
+            }
             if taken.body.len() > MOST_REPLY_BYTES {
                 return Err(ModelError::Malformed("the reply is longer than 64 MiB".to_owned()));
             }
@@ -540,15 +512,64 @@ impl Gateway {
             }
             for delta in deltas.drain(..) {
                 if let (true, Delta::Text(text)) = (self.deltas, delta) {
-                    self.session.emit(Event::ModelDelta { lane: ask.lane, text });
+                    self.show(ask.lane, &redactor.push(text.as_bytes()));
                 }
             }
         }
-        if let Some(decoder) = &mut taken.decoder {
-            return decoder.finish();
+        if self.deltas {
+            self.show(ask.lane, &redactor.flush());
+        }
+        if let Some(reply) = taken.reply() {
+            return reply;
         }
         let now = self.world.clock.now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Err(endpoint.wire.error(response.status, &response.headers, &taken.body, now))
+    }
+
+    fn show(&self, lane: Lane, text: &[u8]) {
+        if !text.is_empty() {
+            let text = String::from_utf8_lossy(text).into_owned();
+            self.session.emit(Event::ModelDelta { lane, text });
+        }
+    }
+
+    /// Replaces secrets in what arrived and in what became of it. True when the bytes that arrived held one; then
+    /// others stand in their place.
+    fn clean(&self, wire: Wire, ended: &mut Result<Result<Reply, ModelError>, Why>, taken: &mut Taken) -> bool {
+        let secrets = &self.secrets;
+        if secrets.is_empty() {
+            return false;
+        }
+        if let Ok(Err(error)) = ended {
+            *error = clean_error(secrets, error.clone());
+        }
+        if !matches!(ended, Ok(Ok(_))) {
+            let mut partial = taken.partial();
+            if let Cow::Owned(clean) = secrets.redact_str(&partial.text) {
+                partial.text = clean;
+            }
+            taken.said = Some(partial);
+        }
+        for (_, value) in &mut taken.headers {
+            *value = secrets.redact_str(value).into_owned();
+        }
+        let held = held(secrets, &taken.body);
+        let body = match ended {
+            Ok(Ok(reply)) => {
+                let cleaned = clean_reply(secrets, reply);
+                if !cleaned && !held {
+                    return false;
+                }
+                wire.compose(reply, true)
+            }
+            _ if !held => return false,
+            // What had come of a stream; nothing of it but its text is of use to anybody.
+            _ if taken.began() => wire.compose(&taken.partial().as_reply(), false),
+            _ => secrets.redact(&taken.body).into_owned(),
+        };
+        taken.body = body;
+        taken.reads = vec![0];
+        true
     }
 
     fn key(&self, endpoint: &Endpoint) -> Option<String> {
@@ -582,16 +603,6 @@ pub fn reservation(
         return Err(CallError::NoRoom { occupancy_tokens: occupancy, window_tokens: window });
     }
     ledger.reserve(endpoint, occupancy.saturating_add(uncertain), &caps).map_err(CallError::Limit)
-}
-
-/// Everything that a model wrote in a block.
-fn texts(block: &mut Block) -> Vec<&mut String> {
-    match block {
-        Block::Text { text } => vec![text],
-        Block::Call { arguments, name, .. } => vec![name, arguments],
-        Block::Thinking { text, raw } => std::iter::once(text).chain(raw).collect(),
-        Block::Raw { raw } => vec![raw],
-    }
 }
 
 /// The message that a whole reply becomes. Calls of a reply that was cut at its output cap are not taken over:

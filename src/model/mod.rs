@@ -4,6 +4,7 @@
 //! the log. Called by the turn (agent) and the goal loop (judge).
 
 mod catalog;
+mod cleaning;
 mod conversation;
 mod error;
 mod estimate;

@@ -1,5 +1,6 @@
 //! The one door to a tool.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -32,7 +33,9 @@ pub struct ToolOptions {
     pub own_dirs: Vec<std::path::PathBuf>,
     /// Offer the job tools and `wait` (background jobs).
     pub jobs: bool,
-    /// Replaced in every result, whatever tool it comes from.
+    /// Names of variables that were taken out of the commands' environment.
+    pub removed: Vec<String>,
+    /// Replaced in everything that a tool gives.
     pub secrets: Secrets,
 }
 
@@ -223,7 +226,7 @@ impl Tools {
         budget_chars: usize,
     ) -> Ran {
         let (tool, summary) = self.describe(call);
-        let done = match self.perform(world, roots, spool, call, budget_chars).await {
+        let mut done = match self.perform(world, roots, spool, call, budget_chars).await {
             Ok(done) => done,
             // What the model wrote may come back in it, control characters too.
             Err(error) => {
@@ -236,8 +239,11 @@ impl Tools {
         if let Some(tasks) = &done.tasks {
             self.tasks = tasks.clone();
         }
-        // What commands print was cleaned when it was captured; files are read past that.
-        let full = self.options.secrets.redact_str(&done.text).into_owned();
+        // Once, before anything measures, stores or sends it.
+        if let Cow::Owned(clean) = self.options.secrets.redact_str(&done.text) {
+            done.text = clean;
+        }
+        let full = done.text;
         let mut kept = None;
         let mut lost = None;
         if full.len() > SPOOL_OVER_BYTES || !fits(&tool, &full, budget_chars) {

@@ -11,11 +11,15 @@ mod jobs;
 mod process;
 mod provider;
 mod provider_tests;
+mod readme;
 mod resume;
+mod review;
 mod rooms;
 mod sandbox;
 mod sandbox_tests;
 mod source;
 mod source_rules;
 mod streams;
+#[cfg(target_os = "linux")]
+mod supervision;
 mod wires;
