@@ -200,14 +200,7 @@ impl Loop {
     /// Says the message that opens the current iteration.
     pub fn open_iteration(&mut self) -> Result<(), SessionError> {
         let message = if self.standing.iteration == 1 {
-            let checks: Vec<(String, String)> = self
-                .config
-                .checks
-                .iter()
-                .filter(|check| check.when != When::Start)
-                .map(|check| (check.name.clone(), check.run.shown.clone()))
-                .collect();
-            let text = crate::turn::first_message(&self.environment, &self.config.goal, &self.config.criteria, &checks);
+            let text = super::sources::opening(&self.config, &self.environment);
             Message::User { origin: Origin::Prompt, text }
         } else {
             let (end, why) = self.standing.turn.clone().unwrap_or((TurnEnd::Done, None));
@@ -440,11 +433,11 @@ impl Loop {
     }
 
     fn progress(&mut self, digest: Option<String>, results: &[CheckResult]) -> Result<Standing, SessionError> {
-        let head = match self.git.head() {
-            Ok(head) => head,
+        let (head, unknown) = match self.git.head() {
+            Ok(head) => (head, false),
             Err(error) => {
                 tracing::warn!(%error, "git HEAD is unknown");
-                None
+                (None, true)
             }
         };
         let mut fact = progress::state(self.standing.iteration, digest, head, results, self.agent.tools().tasks());
@@ -454,7 +447,7 @@ impl Loop {
             .filter(|result| result.required && progress::fails(result))
             .map(progress::signature)
             .collect();
-        let standing = self.seen.iteration(&mut fact, &failing, self.config.limits.stall);
+        let standing = self.seen.iteration(&mut fact, &failing, unknown, self.config.limits.stall);
         self.session.append(Fact::Progress(Box::new(fact)))?;
         Ok(standing)
     }
@@ -491,7 +484,8 @@ impl Loop {
         if let (Some(reason), false) = (&failed, ask_anyway) {
             return Ok(Some(by_checks(VerdictKind::Unmet, reason.clone(), String::new())));
         }
-        let (changes, patch) = self.changes().await;
+        let changes = self.halt.run(self.changes()).await;
+        let (changes, patch) = changes.map_err(|why| cause(&Ended::Halted(why)))?;
         let messages: Vec<Message> = self.agent.recent().cloned().collect();
         let jobs: Vec<String> =
             self.world.exec.jobs().iter().map(|job| format!("{} {:?} {}", job.id, job.state, job.command)).collect();
@@ -521,6 +515,7 @@ impl Loop {
                 limits: &limits,
             },
             bench.endpoint.window_tokens,
+            self.gateway.factor(Lane::Judge),
         );
         let court = Court {
             gateway: &self.gateway,

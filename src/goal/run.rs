@@ -14,12 +14,13 @@ use super::iterate::{Bench, CHANGES_WITHIN, Loop, Stage, State, start_baseline};
 use super::judge;
 use super::progress::Seen;
 use super::result::{Before, Ending, Identity, result};
+use super::sources;
 use super::watch::{Timer, Watch, pressing};
 use crate::event::{Event, GoalRef, Lane, Outcome, RunResult};
-use crate::model::{Conversation, Endpoint, Factor, Gateway};
+use crate::model::{Conversation, Endpoint, Factor, Gateway, GatewayParts};
 use crate::process::SignalEvent;
 use crate::session::{self, Fact, Frozen, Line, Message, RunStart, Session, SessionError};
-use crate::tools::{ToolOptions, Tools};
+use crate::tools::Tools;
 use crate::turn::{self, Agent, AgentParts, Ended as Stopped};
 use crate::workspace::{Git, GitState, Protected, Tree};
 use crate::world::{CommandKind, Ending as Ended, Halt, Roots, Secrets, Why, World};
@@ -37,6 +38,8 @@ pub struct RunParts {
     pub config: Rc<Config>,
     pub endpoint: Endpoint,
     pub judge: Option<Endpoint>,
+    /// What a new session is called, when not by its goal.
+    pub title: Option<String>,
     pub roots: Roots,
     pub run: String,
     pub version: String,
@@ -73,66 +76,20 @@ pub struct Run {
     secrets: Secrets,
 }
 
-/// The environment block's facts and the instruction files, read once at a session's start.
-async fn surroundings(parts: &RunParts, git: &Git) -> Result<(turn::Surroundings, GitState), Cause> {
-    let state = match git.state(&parts.world).await {
-        Ok(state) => state,
-        Err(error) => {
-            notice(&parts.session, "git_unknown", format!("git cannot answer: {error}"))?;
-            None
-        }
-    };
-    let branch = state.clone().map(|state| {
-        let name = state.branch.clone().unwrap_or_else(|| "(detached)".to_owned());
-        (name, state.dirty.len())
-    });
-    let date = crate::world::rfc3339(parts.world.clock.now());
-    Ok((
-        turn::Surroundings {
-            workspace: parts.roots.shown.to_string_lossy().into_owned(),
-            os: std::env::consts::OS.to_owned(),
-            date: date.chars().take(10).collect(),
-            git: branch,
-        },
-        state.unwrap_or_default(),
-    ))
-}
-
-/// The instruction files of the workspace root, 32 KiB together.
-fn instructions(parts: &RunParts) -> Result<Vec<(String, String)>, Cause> {
-    const MOST_BYTES: usize = 32 * 1024;
-    let mut left = MOST_BYTES;
-    let mut found = Vec::new();
-    for name in &parts.config.instructions {
-        let path = parts.roots.real.join(name);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(Cause::new(Outcome::Environment, format!("read `{name}`: {error}"))),
-        };
-        let mut text = parts.secrets.redact_str(&String::from_utf8_lossy(&bytes)).into_owned();
-        if text.len() > left {
-            let mut end = left;
-            while !text.is_char_boundary(end) {
-                end -= 1;
-            }
-            text.truncate(end);
-            notice(&parts.session, "instructions_cut", format!("`{name}` is cut: instructions take at most 32 KiB"))?;
-        }
-        left -= text.len();
-        if !text.trim().is_empty() {
-            found.push((name.clone(), text));
-        }
-    }
-    Ok(found)
-}
-
 fn notice(session: &Session, code: &str, text: String) -> Result<(), Cause> {
     session.append(Fact::Notice { code: code.to_owned(), text }).map(|_| ()).map_err(|error| session_cause(&error))
 }
 
+/// An endpoint as it is stored: what headers, query parameters and additions to the body hold may be secret, and is
+/// read again from the configuration when the session is resumed.
 fn endpoint_json(endpoint: &Endpoint) -> Result<serde_json::Value, Cause> {
-    serde_json::to_value(endpoint).map_err(|error| Cause::new(Outcome::Internal, error.to_string()))
+    let stored = Endpoint {
+        headers: BTreeMap::new(),
+        query_params: BTreeMap::new(),
+        extra_body: Vec::new(),
+        ..endpoint.clone()
+    };
+    serde_json::to_value(stored).map_err(|error| Cause::new(Outcome::Internal, error.to_string()))
 }
 
 impl Run {
@@ -148,26 +105,23 @@ impl Run {
         let state = session::fold(&parts.lines);
         let resumed = state.frozen.is_some();
         let git = Rc::new(Git::new(parts.roots.clone(), parts.session.dir().join("git")));
-        let tools = Tools::new(ToolOptions {
-            allow: parts.config.tools_allow.clone(),
-            deny: parts.config.tools_deny.clone(),
-            command_limit: Duration::from_millis(parts.config.limits.command_ms),
-            own_dirs: parts.own_dirs.clone(),
-            jobs: true,
-            removed: parts.removed.clone(),
-            secrets: parts.secrets.clone(),
-        });
+        let tools = sources::tools(&parts.config, &parts.own_dirs, &parts.removed, &parts.secrets);
         let removed: Rc<[String]> = parts.removed.clone().into();
-        let (around, git_state) = surroundings(&parts, &git).await?;
+        let (around, git_state, unknown) = sources::surroundings(&parts.world, &parts.roots, &git).await;
         let frozen = match &state.frozen {
             Some(frozen) => (**frozen).clone(),
             None => {
-                let frozen = freeze(&parts, digest, &tools, &around)?;
+                let (system, cut) = sources::system(&parts.config, &parts.roots, &parts.secrets)?;
+                parts.notes.extend(cut);
+                let frozen = freeze(&parts, digest, system, &tools, &around)?;
                 append(&parts.session, Fact::Frozen(Box::new(frozen.clone())))?;
                 frozen
             }
         };
         start_fact(&parts, resumed, &git_state)?;
+        if let Some(unknown) = unknown {
+            notice(&parts.session, "git_unknown", unknown)?;
+        }
         for note in &parts.notes {
             notice(&parts.session, "note", note.clone())?;
         }
@@ -191,18 +145,16 @@ impl Run {
             }
         }
         let started = parts.world.clock.elapsed();
-        let gateway = Rc::new(
-            Gateway::new(
-                parts.world.clone(),
-                parts.session.clone(),
-                parts.halt.clone(),
-                &parts.config.limits,
-                &state,
-                parts.config.rate_limit_max_wait,
-                parts.deltas,
-            )
-            .without(parts.secrets.clone()),
-        );
+        let gateway = Rc::new(Gateway::new(GatewayParts {
+            world: parts.world.clone(),
+            session: parts.session.clone(),
+            halt: parts.halt.clone(),
+            limits: &parts.config.limits,
+            state: &state,
+            max_wait: parts.config.rate_limit_max_wait,
+            deltas: parts.deltas,
+            secrets: parts.secrets.clone(),
+        }));
         let timer = Timer::new(parts.world.clone(), gateway.clone(), state.active_ms, state.waited_ms, started);
         let tree = Rc::new(RefCell::new(Tree::new(parts.roots.clone(), parts.own_dirs.clone())));
         // A session needs no goal file any more: what it said is stored.
@@ -357,6 +309,9 @@ impl Run {
         let end = session::End { run: self.identity.run.clone(), outcome, result: Box::new(result.clone()), leaked };
         let written = async {
             self.goal.gateway.synced().await?;
+            if let Some(text) = differing(self.goal.world.transport.differing()) {
+                session.append(Fact::Notice { code: "recorded_differs".to_owned(), text })?;
+            }
             session.append(self.timer.fact())?;
             self.goal.agent.close_jobs()?;
             self.store(&result);
@@ -415,6 +370,15 @@ struct Heard<'a> {
     status: &'a dyn Fn() -> String,
 }
 
+/// What is said at the end about recorded replies to other requests than were sent.
+fn differing(count: u64) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some("1 request was not the one that its recorded reply was given to".to_owned()),
+        count => Some(format!("{count} requests were not the ones that their recorded replies were given to")),
+    }
+}
+
 /// Listens for as long as it is awaited.
 async fn interrupts(signals: &mut Option<crate::process::Signals>, session: &Session, halt: &Halt, heard: &Heard<'_>) {
     match signals {
@@ -428,11 +392,7 @@ async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: 
     loop {
         match signals.next().await {
             SignalEvent::Stop(signal) => {
-                let outcome = match signal {
-                    1 => Outcome::Hangup,
-                    2 => Outcome::Interrupt,
-                    _ => Outcome::Terminated,
-                };
+                let outcome = Outcome::of_signal(signal);
                 let reason = outcome.name().to_owned();
                 if let Err(error) = session.append(Fact::Interrupted { reason }) {
                     tracing::error!(%error, "the interruption cannot be logged");
@@ -496,8 +456,13 @@ fn last_lines(output: &str) -> String {
 }
 
 /// The exact bytes that every later run of the session sends first.
-fn freeze(parts: &RunParts, digest: String, tools: &Tools, around: &turn::Surroundings) -> Result<Frozen, Cause> {
-    let system = turn::system(&instructions(parts)?);
+fn freeze(
+    parts: &RunParts,
+    digest: String,
+    system: String,
+    tools: &Tools,
+    around: &turn::Surroundings,
+) -> Result<Frozen, Cause> {
     let mut heads = BTreeMap::new();
     let mut endpoints = BTreeMap::new();
     heads.insert("agent".to_owned(), parts.endpoint.wire.head(&system, &tools.schemas()));
@@ -512,6 +477,7 @@ fn freeze(parts: &RunParts, digest: String, tools: &Tools, around: &turn::Surrou
         goal_name: config.name.clone(),
         goal_digest: digest,
         goal_file: config.goal_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
+        title: parts.title.clone(),
         system,
         environment: parts.secrets.redact_str(&turn::environment(around)).into_owned(),
         heads,
@@ -614,10 +580,19 @@ fn earlier_baseline(session: &Session, lines: &[Line]) -> Result<Option<Found>, 
 
 /// The agent's request as the last run left it, and where the loop stands.
 fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conversation, Vec<Message>, State), Cause> {
-    let factor = Factor(state.factor_pct.unwrap_or(100));
-    let mut conversation = Conversation::new(parts.endpoint.wire, head, factor);
-    for group in &state.sent {
+    let mut conversation = Conversation::new(parts.endpoint.wire, head, Factor::default());
+    // Call by call, so that occupancy and what was learnt are what they were in the run before.
+    let calls = state.calls.iter().filter(|(call, _)| call.lane == crate::event::Lane::Agent);
+    let mut reports = calls.map(|(_, settled)| settled.as_ref().and_then(session::Settled::reported));
+    for (index, group) in state.sent.iter().enumerate() {
         conversation.seal(group);
+        if let Some(usage) = reports.next().flatten() {
+            let after = state.sent.get(index + 1).unwrap_or(&state.unsent);
+            conversation.replied(usage, reply_in(after));
+        }
+    }
+    if let Some(factor) = state.factor_pct {
+        conversation.set_factor(Factor(factor));
     }
     let last = state.calls.iter().rev().find(|(call, _)| call.lane == crate::event::Lane::Agent);
     if let Some((call, _)) = last
@@ -628,17 +603,6 @@ fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conv
             "history_differs",
             format!("the history as this build encodes it differs from call {} of the last run", call.n),
         )?;
-    }
-    let reported = state.calls.iter().rev().find_map(|(call, settled)| {
-        let settled = settled.as_ref()?;
-        (call.lane == crate::event::Lane::Agent).then(|| settled.usage.clone()).flatten()
-    });
-    if let Some(usage) = reported {
-        let pending = state.unsent.iter().find_map(|message| match message {
-            Message::Assistant { blocks, .. } => Some(blocks.as_slice()),
-            _ => None,
-        });
-        conversation.restore(usage.total_tokens(), pending, factor);
     }
     let mut standing = State {
         iteration: state.iteration,
@@ -663,6 +627,15 @@ fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conv
     };
     standing.undecided = judged && undecided(&parts.lines);
     Ok((conversation, state.unsent.clone(), standing))
+}
+
+/// The blocks of the reply that opens what was said after a call.
+fn reply_in(messages: &[Message]) -> &[session::Block] {
+    let reply = messages.iter().find_map(|message| match message {
+        Message::Assistant { blocks, .. } => Some(blocks.as_slice()),
+        _ => None,
+    });
+    reply.unwrap_or_default()
 }
 
 /// Whether the last verdict is younger than the last end of a run.

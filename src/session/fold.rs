@@ -32,6 +32,8 @@ pub struct State {
     /// Tool calls of the last assistant message without a result, with whether they had been started.
     pub dangling: Vec<(Block, bool)>,
     pub factor_pct: Option<u64>,
+    /// The window that an overflow has named.
+    pub window_tokens: Option<u64>,
     /// The highest N of a `job-N` that any run of the session has had.
     pub last_job: u64,
     /// Background jobs whose end the agent was not told, in the order started.
@@ -89,7 +91,18 @@ pub fn fold(lines: &[Line]) -> State {
             Fact::JobStarted { .. } | Fact::JobExited { .. } | Fact::Delivery { .. } | Fact::Steer { .. } => {
                 state.outside(&line.fact);
             }
-            Fact::Learned { factor_pct: Some(factor_pct), .. } => state.factor_pct = Some(*factor_pct),
+            Fact::Attempt { lane, n, attempt, .. } => {
+                // Should the call never be settled, it is charged these on top of its reservation.
+                if let Some(index) = open_calls.get(&(*lane, *n)) {
+                    let call = &mut state.calls[*index].0;
+                    call.reserved = call.reserved.saturating_add(attempt.cost);
+                    call.reserved_tokens = call.reserved_tokens.saturating_add(attempt.charged_tokens);
+                }
+            }
+            Fact::Learned { window_tokens, factor_pct } => {
+                state.window_tokens = window_tokens.or(state.window_tokens);
+                state.factor_pct = factor_pct.or(state.factor_pct);
+            }
             fact => {
                 if let Fact::Message(Message::User { origin: Origin::Steer, text }) = fact {
                     state.steered(text);

@@ -37,8 +37,7 @@ fn assert_nowhere(sandbox: &Sandbox) {
     assert!(all.iter().any(|file| file.ends_with("wire.jsonl")), "{all:?}");
     for file in all {
         let bytes = std::fs::read(&file).expect("a file");
-        for needle in [SECRET, "hunter2%2FPlanted%2Bvalue%3D9", r"hunter2\/Planted+value=9"].iter().chain(&ENCODED)
-        {
+        for needle in [SECRET, "hunter2%2FPlanted%2Bvalue%3D9", r"hunter2\/Planted+value=9"].iter().chain(&ENCODED) {
             assert!(!holds(&bytes, needle), "`{needle}` is in {}", file.display());
         }
     }
