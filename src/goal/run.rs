@@ -374,8 +374,12 @@ struct Heard<'a> {
 fn differing(count: u64) -> Option<String> {
     match count {
         0 => None,
-        1 => Some("1 request was not the one that its recorded reply was given to".to_owned()),
-        count => Some(format!("{count} requests were not the ones that their recorded replies were given to")),
+        1 => Some(
+            "1 request differs from the one whose recorded reply it got; that is reported, not enforced".to_owned(),
+        ),
+        count => Some(format!(
+            "{count} requests differ from those whose recorded replies they got; that is reported, not enforced"
+        )),
     }
 }
 
