@@ -56,6 +56,7 @@ fn a_killed_zygote_loses_its_job_and_the_run_goes_on() {
     let (zygote, _) = helpers(running.pid());
     kill(zygote);
     within(Duration::from_secs(1), "its trees are dead", || living(&pids).is_empty());
+    eventually("the runner knows", || scene.sandbox.run(["jobs"]).stdout.contains("job-1 [lost]"));
     gate.release();
     let told = scene.provider.wait_for_lane_request(Lane::Agent, 3, PATIENCE);
     assert!(told.text().contains("job-1 was lost with its supervisor"), "{}", told.text());
@@ -86,6 +87,7 @@ fn a_killed_supervisor_loses_its_job_and_no_other() {
     kill(supervisor.expect("the leader's parent is the zygote's child"));
     within(Duration::from_secs(1), "its tree is dead", || living(&lost).is_empty());
     assert_eq!(living(&[meek]), [meek]);
+    eventually("the runner knows", || scene.sandbox.run(["jobs"]).stdout.contains("job-1 [lost]"));
     gate.release();
     let told = scene.provider.wait_for_lane_request(Lane::Agent, 4, PATIENCE).text();
     assert!(told.contains("job-1 was lost with its supervisor") && !told.contains("job-2 was lost"), "{told}");
