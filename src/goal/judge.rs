@@ -226,6 +226,14 @@ fn verdict(value: &Value, criteria: u64, iteration: u64) -> Result<Verdict, Stri
             for item in items {
                 let index = item.get("index").and_then(Value::as_u64).ok_or("a criterion has no `index`")?;
                 let met = item.get("met").and_then(Value::as_bool).ok_or("a criterion has no `met`")?;
+                if criteria == 0 {
+                    // Made up by the judge, so there is nothing to answer; but who finds one unmet does not say met.
+                    if !met && kind == VerdictKind::Met {
+                        kind = VerdictKind::Unmet;
+                        reason = format!("the judge found a criterion of its own unmet. {reason}");
+                    }
+                    continue;
+                }
                 // An answer to what was not asked says nothing about the goal.
                 if index == 0 || index > criteria {
                     continue;
@@ -330,7 +338,7 @@ mod tests {
         assert!(read(&called(both), 3, 1).is_err());
         assert!(read(&called(r#"{"verdict":"met","reason":"x","criteria":[{"index":9,"met":true}]}"#), 2, 1).is_err());
         let unasked = r#"{"verdict":"met","reason":"x","criteria":[{"index":1,"met":false}]}"#;
-        assert_eq!(read(&called(unasked), 0, 1).map(|verdict| verdict.kind), Ok(VerdictKind::Met));
+        assert_eq!(read(&called(unasked), 0, 1).map(|verdict| verdict.kind), Ok(VerdictKind::Unmet));
     }
 
     #[test]
@@ -353,5 +361,14 @@ mod tests {
         let both = |a: &str, b: &str| Reply { blocks: vec![call(a), call(b)], ..called("{}") };
         assert!(read(&both("met", "unmet"), 0, 1).is_err_and(|why| why.contains("both met and unmet")));
         assert!(read(&both("met", "met"), 0, 1).is_ok_and(|verdict| verdict.kind == VerdictKind::Met));
+    }
+
+    #[test]
+    fn criteria_that_the_judge_made_up_are_no_reason_to_throw_its_verdict_away() {
+        let made_up =
+            |met: bool| called(&format!(r#"{{"verdict":"met","reason":"x","criteria":[{{"index":1,"met":{met}}}]}}"#));
+        let verdict = read(&made_up(true), 0, 1).expect("a verdict");
+        assert_eq!((verdict.kind, verdict.criteria.len()), (VerdictKind::Met, 0));
+        assert_eq!(read(&made_up(false), 0, 1).expect("a verdict").kind, VerdictKind::Unmet);
     }
 }

@@ -362,21 +362,25 @@ impl Run {
     }
 }
 
-/// What is said at the end about recorded replies to other requests than were sent.
-fn differing(count: u64) -> Option<String> {
-    match count {
-        0 => None,
-        1 => Some("1 request was not the one that its recorded reply was given to".to_owned()),
-        count => Some(format!("{count} requests were not the ones that their recorded replies were given to")),
-    }
-}
-
 /// What a signal needs to know of the run.
 struct Heard<'a> {
     /// Writes the result as things stand, before anything is ended.
     stopping: &'a dyn Fn(Outcome),
     /// One line about how far the run is.
     status: &'a dyn Fn() -> String,
+}
+
+/// What is said at the end about recorded replies to other requests than were sent.
+fn differing(count: u64) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some(
+            "1 request differs from the one whose recorded reply it got; that is reported, not enforced".to_owned(),
+        ),
+        count => Some(format!(
+            "{count} requests differ from those whose recorded replies they got; that is reported, not enforced"
+        )),
+    }
 }
 
 /// Listens for as long as it is awaited.

@@ -1,6 +1,5 @@
 //! The one door to a model, for every lane: reserve → log → send and retry → settle → log.
 
-use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -383,10 +382,11 @@ impl Gateway {
         let key = self.key(endpoint);
         let mut headers = endpoint.wire.headers(key.as_deref());
         headers.extend(endpoint.headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
+        let url = url(endpoint);
         let request = HttpRequest {
             tag: Tag { lane: ask.lane, n: call.n, attempt: number },
             method: "POST",
-            url: url(endpoint),
+            url: url.clone(),
             headers,
             body: Body(conversation.rest().body(&front)),
             connect_timeout: CONNECT_TIMEOUT,
@@ -397,7 +397,6 @@ impl Gateway {
         let mut ended = self.halt.run(self.exchange(ask, request, &mut taken)).await;
         self.meter.attempting.set(false);
         let redacted = self.clean(endpoint.wire, &mut ended, &mut taken);
-
         let end = match &ended {
             Ok(Ok(_)) => "eof",
             Ok(Err(error)) => taken.end(error),
@@ -449,9 +448,52 @@ impl Gateway {
             Err(why) => Tried {
                 record: record(Some(format!("stopped: {}", why.name()))),
                 bill: bill(None),
-                outcome: Err(Failed::Halted(why, taken.partial().text)),
+                outcome: Err(Failed::Halted(why, self.secrets.redact_str(&taken.partial().text).into_owned())),
             },
         })
+    }
+
+    fn show(&self, lane: Lane, text: &[u8]) {
+        if !text.is_empty() {
+            let text = String::from_utf8_lossy(text).into_owned();
+            self.session.emit(Event::ModelDelta { lane, text });
+        }
+    }
+
+    /// Replaces secrets in what arrived and in what became of it. True when the bytes that arrived held one; then
+    /// others stand in their place.
+    fn clean(&self, wire: Wire, ended: &mut Result<Result<Reply, ModelError>, Why>, taken: &mut Taken) -> bool {
+        let secrets = &self.secrets;
+        if secrets.is_empty() {
+            return false;
+        }
+        if let Ok(Err(error)) = ended {
+            *error = clean_error(secrets, error.clone());
+        }
+        for (_, value) in &mut taken.headers {
+            *value = secrets.redact_str(value).into_owned();
+        }
+        let held = held(secrets, &taken.body);
+        let body = match ended {
+            Ok(Ok(reply)) => {
+                let cleaned = clean_reply(secrets, reply);
+                if !cleaned && !held {
+                    return false;
+                }
+                wire.compose(reply, true)
+            }
+            _ if !held => return false,
+            // What had come of a stream; nothing of it but its text is of use to anybody.
+            _ if taken.decoder.is_some() => {
+                let mut partial = taken.partial();
+                partial.text = secrets.redact_str(&partial.text).into_owned();
+                wire.compose(&partial.as_reply(), false)
+            }
+            _ => secrets.redact(&taken.body).into_owned(),
+        };
+        taken.body = body;
+        taken.reads = vec![0];
+        true
     }
 
     /// Sends one request and decodes its response; leaves in `taken` what arrived, also when it is dropped.
@@ -500,10 +542,15 @@ impl Gateway {
                 }
             };
             let Some(chunk) = chunk else { break };
-            taken.push(&chunk, &mut deltas)?;
-            if !ok && taken.body.len() > 1_000_000 {
-                break;
-            }
+            taken.reads.push(taken.body.len() as u64);
+            taken.body.extend_from_slice(&chunk);
+            let Some(decoder) = &mut taken.decoder else {
+                if taken.body.len() > 1_000_000 {
+                    break;
+                }
+                continue;
+            };
+            decoder.push(&chunk, &mut deltas)?;
             if taken.body.len() > MOST_REPLY_BYTES {
                 return Err(ModelError::Malformed("the reply is longer than 64 MiB".to_owned()));
             }
@@ -524,52 +571,6 @@ impl Gateway {
         }
         let now = self.world.clock.now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Err(endpoint.wire.error(response.status, &response.headers, &taken.body, now))
-    }
-
-    fn show(&self, lane: Lane, text: &[u8]) {
-        if !text.is_empty() {
-            let text = String::from_utf8_lossy(text).into_owned();
-            self.session.emit(Event::ModelDelta { lane, text });
-        }
-    }
-
-    /// Replaces secrets in what arrived and in what became of it. True when the bytes that arrived held one; then
-    /// others stand in their place.
-    fn clean(&self, wire: Wire, ended: &mut Result<Result<Reply, ModelError>, Why>, taken: &mut Taken) -> bool {
-        let secrets = &self.secrets;
-        if secrets.is_empty() {
-            return false;
-        }
-        if let Ok(Err(error)) = ended {
-            *error = clean_error(secrets, error.clone());
-        }
-        if !matches!(ended, Ok(Ok(_))) {
-            let mut partial = taken.partial();
-            if let Cow::Owned(clean) = secrets.redact_str(&partial.text) {
-                partial.text = clean;
-            }
-            taken.said = Some(partial);
-        }
-        for (_, value) in &mut taken.headers {
-            *value = secrets.redact_str(value).into_owned();
-        }
-        let held = held(secrets, &taken.body);
-        let body = match ended {
-            Ok(Ok(reply)) => {
-                let cleaned = clean_reply(secrets, reply);
-                if !cleaned && !held {
-                    return false;
-                }
-                wire.compose(reply, true)
-            }
-            _ if !held => return false,
-            // What had come of a stream; nothing of it but its text is of use to anybody.
-            _ if taken.began() => wire.compose(&taken.partial().as_reply(), false),
-            _ => secrets.redact(&taken.body).into_owned(),
-        };
-        taken.body = body;
-        taken.reads = vec![0];
-        true
     }
 
     fn key(&self, endpoint: &Endpoint) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use super::error::ModelError;
 use super::ledger::Reservation;
-use super::reply::{Delta, Partial, Reply};
+use super::reply::{Partial, Reply};
 use super::wire::Decoder;
 use crate::event::{CostKnown, Usage};
 use crate::world::TransportError;
@@ -18,7 +18,7 @@ pub(super) struct Taken {
     /// Of a 2xx response.
     pub decoder: Option<Decoder>,
     /// What had been said when the decoder was asked for the reply.
-    pub said: Option<Partial>,
+    said: Option<Partial>,
     lost: Option<&'static str>,
 }
 
@@ -47,13 +47,6 @@ impl Taken {
         }
     }
 
-    /// Takes the next bytes.
-    pub fn push(&mut self, chunk: &[u8], deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        self.reads.push(self.body.len() as u64);
-        self.body.extend_from_slice(chunk);
-        self.decoder.as_mut().map_or(Ok(()), |decoder| decoder.push(chunk, deltas))
-    }
-
     /// The reply, or why it is none; `None` for a response that is not 2xx.
     pub fn reply(&mut self) -> Option<Result<Reply, ModelError>> {
         let decoder = self.decoder.as_mut()?;
@@ -61,15 +54,10 @@ impl Taken {
         Some(decoder.finish())
     }
 
-    /// What a reply that never became whole has said.
+    /// What had been decoded.
     pub fn partial(&self) -> Partial {
         let now = || self.decoder.as_ref().map(Decoder::partial);
         self.said.clone().or_else(now).unwrap_or_default()
-    }
-
-    /// A 2xx response was begun.
-    pub fn began(&self) -> bool {
-        self.status.is_some_and(|status| (200..300).contains(&status))
     }
 
     /// What a response that did not become a reported reply is charged: nothing before a 2xx stream began, else
@@ -80,7 +68,8 @@ impl Taken {
         reservation: &Reservation,
         reported: Option<&Usage>,
     ) -> Option<(Usage, CostKnown)> {
-        if !self.began() || self.body.is_empty() {
+        let began = self.status.is_some_and(|status| (200..300).contains(&status));
+        if !began || self.body.is_empty() {
             return None;
         }
         let partial = self.partial();
