@@ -407,7 +407,9 @@ impl Agent {
                 return Err(Ended::Halted(self.parts.halt.wait().await));
             }
         }
-        for (index, text) in results::together(&results, self.parts.endpoint.window_tokens) {
+        for (index, text) in
+            results::together(&results, self.parts.endpoint.window_tokens, self.parts.conversation.factor())
+        {
             self.recut(&calls[index].id, text)?;
         }
         if let Some(summary) = complete {
