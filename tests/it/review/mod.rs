@@ -4,3 +4,4 @@ mod flags;
 mod losses;
 mod money;
 mod secrets;
+mod stops;

@@ -130,3 +130,26 @@ fn what_the_judge_reported_teaches_its_next_estimate() {
     assert!(judge[1] > judge[0] * 3 / 2, "{judge:?}");
     case.provider.finish();
 }
+
+#[test]
+fn a_call_that_died_with_its_run_is_charged_its_reservation_and_what_its_attempts_had_cost() {
+    let script = Script::new()
+        .agent(Reply::text(&"word ".repeat(200)).usage(20_000, 100).cut_after(600))
+        .agent(Reply::complete("never").stall())
+        .agent(Reply::complete("done"))
+        .judge(met());
+    let case = Case::new(script, "goal: x");
+    let started = case.start(&[]);
+    case.provider.wait_for_lane_request(Lane::Agent, 2, crate::sandbox::PATIENCE);
+    started.running.kill();
+    let finished = case.sandbox.run(["run", "--resume", "latest", "--json"]).expect_code(0);
+    let lines = case.sandbox.session_lines();
+    let first = |kind: &str| lines.iter().find(|line| line["kind"] == kind).expect("a fact");
+    let reserved = first("call")["reserved"].as_u64().expect("money");
+    let attempt = first("attempt")["attempt"]["cost"].as_u64().expect("money");
+    assert!(attempt >= 60_000, "{attempt}");
+    let result = finished.result();
+    assert_eq!(result["unreported_calls"][0]["charged"], reserved + attempt);
+    assert_eq!(result["unreported_calls"][0]["why"], "reservation");
+    case.provider.finish();
+}
