@@ -199,6 +199,8 @@ impl Listener for Shown {
 /// An earlier session that this run goes on with.
 struct Earlier {
     dir: PathBuf,
+    /// That it was started in.
+    workspace: String,
     lines: Vec<Line>,
     frozen: Box<Frozen>,
 }
@@ -292,6 +294,13 @@ fn start(
             notes.push("the goal's text is another one than at the session's start; the session keeps its own".into());
         }
         config.goal.clone_from(&earlier.frozen.goal);
+        if config.workspace != Path::new(&earlier.workspace) {
+            notes.push(format!(
+                "the session was started in `{}` and goes on in `{}`",
+                earlier.workspace,
+                config.workspace.display()
+            ));
+        }
     }
 
     let frozen = earlier.as_ref().map(|earlier| FrozenModels {
@@ -448,7 +457,7 @@ fn earlier(
     {
         notes.push("the configuration differs from the one the session was started with".to_owned());
     }
-    Ok(Some(Earlier { dir, lines, frozen }))
+    Ok(Some(Earlier { dir, workspace: header.workspace, lines, frozen }))
 }
 
 impl Earlier {

@@ -224,6 +224,16 @@ pub fn resolve(
     }
 }
 
+/// The price of the model that answered, where the catalogue knows it for another one than was asked.
+pub(super) fn price_of_answer<'a>(endpoint: &'a Endpoint, answered: Option<&str>) -> Option<&'a Price> {
+    let row = |model: &str| table().row(&endpoint.provider, model);
+    let other = answered.and_then(row).filter(|row| {
+        let asked = table().row(&endpoint.provider, &endpoint.model);
+        asked.is_some_and(|asked| asked.name != row.name)
+    });
+    other.map(|row| &row.price).or(endpoint.price.as_ref())
+}
+
 /// What a message lists when a goal names no model: models whose key is in the environment, best first.
 pub fn usable(env: &dyn Env) -> Vec<String> {
     let mut names = Vec::new();

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::catalog::{Endpoint, KeySource};
+use super::catalog::{Endpoint, KeySource, price_of_answer};
 use super::cleaning::{clean_error, clean_reply, held};
 use super::conversation::Conversation;
 use super::error::ModelError;
@@ -209,7 +209,8 @@ impl Gateway {
             let number = attempts.len() as u64 + 1;
             let mut tried = self.attempt(conversation, ask, &call, &reservation, number).await?;
             if let Some((usage, how)) = tried.bill.take() {
-                let price = ask.endpoint.price.as_ref();
+                let answered = tried.outcome.as_ref().ok().and_then(|reply| reply.model.as_deref());
+                let price = price_of_answer(ask.endpoint, answered);
                 tried.record.cost = price.map_or(Micros::ZERO, |price| price.cost(&usage));
                 tried.record.charged_tokens = usage.total_tokens();
                 cost = cost.saturating_add(tried.record.cost);

@@ -316,3 +316,17 @@ fn distances_count_edits() {
         assert_eq!(edit_distance(b, a), distance, "{b} {a}");
     }
 }
+
+#[test]
+fn a_reply_is_priced_by_the_model_that_gave_it() {
+    let asked = resolved(&named("anthropic/claude-haiku-4-5"));
+    let other = resolved(&named("anthropic/claude-opus-5-5"));
+    assert_ne!(asked.price, other.price);
+    assert_eq!(price_of_answer(&asked, Some("claude-opus-5-5")), other.price.as_ref());
+    for same in [None, Some("claude-haiku-4-5-20251001"), Some("claude-haiku-4-5"), Some("what-nobody-knows")] {
+        assert_eq!(price_of_answer(&asked, same), asked.price.as_ref(), "{same:?}");
+    }
+    // An own endpoint's price is its own, whatever it calls its model.
+    let local = resolved(&own("Qwen/Qwen3-8B", "http://127.0.0.1:8080/v1"));
+    assert_eq!(price_of_answer(&local, Some("anthropic/claude-opus-5-5")), local.price.as_ref());
+}

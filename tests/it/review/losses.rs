@@ -73,3 +73,15 @@ fn a_resume_without_its_key_is_auth_and_harms_nothing() {
     case.resume(&ended, &["--max-iterations", "2"]).expect(Outcome::Met);
     case.provider.finish();
 }
+
+#[test]
+fn a_resume_in_another_workspace_is_said() {
+    let script = Script::new().agent(Reply::text("a")).judge(unmet("no")).agent(Reply::text("b")).judge(unmet("no"));
+    let case = Case::new(script, "goal: x\nlimits: {iterations: 1}");
+    let ended = case.run().expect(Outcome::Unmet);
+    std::fs::create_dir(case.sandbox.root().join("other")).expect("a folder");
+    let again = case.resume(&ended, &["--workspace", "../other", "--max-iterations", "2"]).expect(Outcome::Unmet);
+    assert!(again.finished.stdout.contains("goes on in"), "{}", again.finished.stdout);
+    assert!(!ended.finished.stdout.contains("goes on in"));
+    case.provider.finish();
+}
