@@ -125,6 +125,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub stall: Option<String>,
 
+    /// Whether the history is compacted before a request is too large
+    #[arg(long, value_name = "on|off", value_enum, help_heading = "Compaction")]
+    pub auto_compact: Option<Switch>,
+
+    /// How full the window may be, in percent (50 to 95)
+    #[arg(long, value_name = "PCT", help_heading = "Compaction")]
+    pub compact_threshold: Option<String>,
+
     /// The folder to work in
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<String>,
@@ -212,6 +220,12 @@ pub enum Color {
     Never,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
+}
+
 /// What a run is asked to work on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
@@ -270,6 +284,7 @@ impl RunArgs {
     /// # Errors
     /// `--set` without `=`.
     pub fn overrides(&self) -> Result<Overrides, Vec<Problem>> {
+        let auto_compact = self.auto_compact.map(|switch| (switch == Switch::On).to_string());
         let flags = [
             ("--workspace", "workspace", &self.workspace),
             ("--model", "model", &self.model),
@@ -280,6 +295,8 @@ impl RunArgs {
             ("--max-tokens", "limits.tokens", &self.max_tokens),
             ("--max-time", "limits.time", &self.max_time),
             ("--stall", "limits.stall", &self.stall),
+            ("--auto-compact", "compaction.auto", &auto_compact),
+            ("--compact-threshold", "compaction.threshold_pct", &self.compact_threshold),
         ];
         let mut settings: Vec<Setting> = Vec::new();
         for (flag, key, value) in flags {

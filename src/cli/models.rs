@@ -16,6 +16,7 @@ use crate::world::{Env, Transport};
 pub struct Models {
     pub agent: Endpoint,
     pub judge: Option<Endpoint>,
+    pub summarizer: Endpoint,
     pub transport: Rc<dyn Transport>,
 }
 
@@ -54,7 +55,12 @@ pub fn models(
                 player
             }
         };
-        let endpoint = if frozen.is_some() { endpoint } else { recorded_endpoint(&player, lane, &file)? };
+        let described = match lane {
+            // A tape may hold no summaries. When none is needed that is no fault; when one is, the miss says so.
+            Lane::Summarizer if !player.head().lanes.contains_key(lane.name()) => Lane::Agent,
+            lane => lane,
+        };
+        let endpoint = if frozen.is_some() { endpoint } else { recorded_endpoint(&player, described, &file)? };
         recorded.insert(lane, player);
         Ok(endpoint)
     };
@@ -63,9 +69,10 @@ pub fn models(
         Some(judge) => Some(lane(Lane::Judge, judge.model.as_ref().unwrap_or(&config.model))?),
         None => None,
     };
+    let summarizer = lane(Lane::Summarizer, config.summarizer.as_ref().unwrap_or(&config.model))?;
     let live: Rc<dyn Transport> = Rc::new(Http::new());
     let transport = if recorded.is_empty() { live } else { Rc::new(Lanes { recorded, live }) };
-    Ok(Models { agent, judge, transport })
+    Ok(Models { agent, judge, summarizer, transport })
 }
 
 /// The endpoint that a cassette's replies came from, as its head describes it.

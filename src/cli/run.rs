@@ -304,7 +304,7 @@ fn start(
 
     let stored = earlier.as_ref().map(|earlier| &earlier.frozen.endpoints);
     let models = models(&config, stored, env)?;
-    let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref()], env);
+    let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)], env);
 
     if args.dry_run {
         super::dry_run::show(&config, &models.agent)?;
@@ -318,7 +318,7 @@ fn start(
         .prefix("spettro-")
         .tempdir()
         .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
-    let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref()]);
+    let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)]);
     let child =
         process::child_environment(&env.vars(), &config.env, &keys, &secrets, &workspace, run_id, temporary.path());
     let exec = process::start(ProcessOptions {
@@ -342,6 +342,7 @@ fn start(
         config,
         agent: models.agent,
         judge: models.judge,
+        summarizer: models.summarizer,
         earlier,
         notes,
         run_id,
@@ -491,6 +492,7 @@ struct Go<'a> {
     config: Config,
     agent: Endpoint,
     judge: Option<Endpoint>,
+    summarizer: Endpoint,
     earlier: Option<Earlier>,
     notes: Vec<String>,
     run_id: &'a str,
@@ -502,8 +504,8 @@ struct Go<'a> {
 
 impl Go<'_> {
     async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
-        let Go { args, world, place, config, agent, judge, earlier, mut notes, run_id, console, removed, secrets } =
-            self;
+        let Go { args, world, place, config, agent, judge, summarizer, earlier, run_id, console, removed, .. } = self;
+        let (mut notes, secrets) = (self.notes, self.secrets);
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
             WorkspaceMode::InPlace => Some(WorkspaceLock::take(&world, &place.home, &project, run_id).await?),
@@ -571,6 +573,7 @@ impl Go<'_> {
             config: Rc::new(config),
             endpoint: agent,
             judge,
+            summarizer,
             roots,
             run: run_id.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

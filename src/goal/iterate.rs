@@ -218,15 +218,7 @@ impl Loop {
     /// Says the message that opens the current iteration.
     pub fn open_iteration(&mut self) -> Result<(), SessionError> {
         let message = if self.standing.iteration == 1 {
-            let checks: Vec<(String, String)> = self
-                .config
-                .checks
-                .iter()
-                .filter(|check| check.when != When::Start)
-                .map(|check| (check.name.clone(), check.run.shown.clone()))
-                .collect();
-            let text = crate::turn::first_message(&self.environment, &self.config.goal, &self.config.criteria, &checks);
-            Message::User { origin: Origin::Prompt, text }
+            first_message(&self.config, &self.environment)
         } else {
             let (end, why) = self.standing.turn.clone().unwrap_or((TurnEnd::Done, None));
             let text = continuation(&Onward {
@@ -593,6 +585,18 @@ impl Loop {
         changes.files = changed_files(&files, &listed);
         (changes, Vec::new())
     }
+}
+
+/// The message that opens the first iteration.
+pub fn first_message(config: &Config, environment: &str) -> Message {
+    let checks: Vec<(String, String)> = config
+        .checks
+        .iter()
+        .filter(|check| check.when != When::Start)
+        .map(|check| (check.name.clone(), check.run.shown.clone()))
+        .collect();
+    let text = crate::turn::first_message(environment, &config.goal, &config.criteria, &checks);
+    Message::User { origin: Origin::Prompt, text }
 }
 
 /// Starts the baseline on the loop's thread and gives the gate that waits for it.

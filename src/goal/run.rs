@@ -10,11 +10,12 @@ use super::baseline::{Baseline, Found, listing};
 use super::checks::{command, text};
 use super::config::Config;
 use super::failure::{Cause, cause, session as session_cause};
-use super::iterate::{Bench, CHANGES_WITHIN, Loop, Stage, State, start_baseline};
+use super::iterate::{Bench, CHANGES_WITHIN, Loop, Stage, State, first_message, start_baseline};
 use super::judge;
 use super::progress::Seen;
 use super::result::{Before, Ending, Identity, result};
 use super::watch::{Timer, Watch, pressing};
+use crate::compact::{self, Budget, Compactor, History};
 use crate::event::{GoalRef, Outcome, RunResult};
 use crate::model::{Conversation, Endpoint, Factor, Gateway};
 use crate::process::SignalEvent;
@@ -37,6 +38,7 @@ pub struct RunParts {
     pub config: Rc<Config>,
     pub endpoint: Endpoint,
     pub judge: Option<Endpoint>,
+    pub summarizer: Endpoint,
     pub roots: Roots,
     pub run: String,
     pub version: String,
@@ -137,8 +139,14 @@ impl Run {
     ///
     /// # Errors
     /// What ends the run before it began.
-    pub async fn prepare(parts: RunParts, signals: &mut Option<crate::process::Signals>) -> Result<Run, Cause> {
+    pub async fn prepare(mut parts: RunParts, signals: &mut Option<crate::process::Signals>) -> Result<Run, Cause> {
         let state = session::fold(&parts.lines);
+        if let Some(reason) = &state.broken {
+            return Err(Cause::new(Outcome::Unusable, format!("the session's history cannot be told: {reason}")));
+        }
+        if let Some(window) = state.window_tokens {
+            parts.endpoint.window_tokens = window;
+        }
         let resumed = state.frozen.is_some();
         let git = Rc::new(Git::new(parts.roots.clone(), parts.session.dir().join("git")));
         let tools = Tools::new(ToolOptions {
@@ -153,6 +161,7 @@ impl Run {
             Some(frozen) => (**frozen).clone(),
             None => {
                 let frozen = freeze(&parts, &tools, &around)?;
+                room_to_begin(&parts, &frozen)?;
                 append(&parts.session, Fact::Frozen(Box::new(frozen.clone())))?;
                 frozen
             }
@@ -212,7 +221,14 @@ impl Run {
             (Some(gate), Some(abort))
         };
         let head = frozen.heads.get("agent").cloned().unwrap_or_default();
-        let (conversation, unsent, mut standing) = restore(&parts, &state, &head)?;
+        let (conversation, mut standing) = restore(&parts, &state, &head)?;
+        let compactor = Compactor::new(
+            parts.config.compaction,
+            parts.summarizer.clone(),
+            frozen.heads.get("summarizer").cloned().unwrap_or_else(|| compact::head(&parts.summarizer)),
+            &frozen.system,
+            Budget::fold(parts.lines.iter().map(|line| &line.fact)),
+        );
         let pressing_gateway = gateway.clone();
         let (pressing_timer, pressing_limits) = (timer.clone(), parts.config.limits.clone());
         let mut agent = Agent::new(AgentParts {
@@ -224,7 +240,9 @@ impl Run {
             endpoint: parts.endpoint.clone(),
             tools,
             conversation,
-            unsent,
+            history: History::of(&state),
+            compactor,
+            edited: state.edited && state.sent.is_empty(),
             step_limit: parts.config.limits.steps,
             steps_per_iteration: parts.config.limits.steps_per_iteration,
             sync_strict: parts.config.sync_strict,
@@ -465,6 +483,8 @@ fn freeze(parts: &RunParts, tools: &Tools, around: &turn::Surroundings) -> Resul
         heads.insert("judge".to_owned(), judge::head(judge));
         endpoints.insert("judge".to_owned(), endpoint_json(judge)?);
     }
+    heads.insert("summarizer".to_owned(), compact::head(&parts.summarizer));
+    endpoints.insert("summarizer".to_owned(), endpoint_json(&parts.summarizer)?);
     let config = &parts.config;
     Ok(Frozen {
         goal: config.goal.clone(),
@@ -478,6 +498,27 @@ fn freeze(parts: &RunParts, tools: &Tools, around: &turn::Surroundings) -> Resul
         config_digest: config.digest.clone(),
         endpoints,
     })
+}
+
+/// What is said in every request must leave room for work.
+fn room_to_begin(parts: &RunParts, frozen: &Frozen) -> Result<(), Cause> {
+    let first = first_message(&parts.config, &frozen.environment);
+    let pct = parts.config.compaction.threshold_pct;
+    let head = frozen.heads.get("agent").map_or("", String::as_str);
+    let Some(made_of) = compact::too_large(&parts.endpoint, pct, head, &frozen.system, &first) else {
+        return Ok(());
+    };
+    let window = parts.endpoint.window_tokens;
+    let message = format!(
+        "what every request must hold is too large for a window of {window} tokens, of which {} may be used: system \
+         prompt and instructions {}, tools {}, first message {} tokens",
+        compact::threshold(window, pct),
+        made_of.system_tokens,
+        made_of.tools_tokens,
+        made_of.first_message_tokens,
+    );
+    Err(Cause::new(Outcome::Usage, message)
+        .hint("shorten the goal or the `instructions`, or use a model with a larger window (`model.context_window`)"))
 }
 
 /// sha256 of a goal's text, hex.
@@ -572,14 +613,18 @@ fn earlier_baseline(session: &Session, lines: &[Line]) -> Result<Option<Found>, 
 }
 
 /// The agent's request as the last run left it, and where the loop stands.
-fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conversation, Vec<Message>, State), Cause> {
+fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conversation, State), Cause> {
     let factor = Factor(state.factor_pct.unwrap_or(100));
     let mut conversation = Conversation::new(parts.endpoint.wire, head, factor);
-    for group in &state.sent {
+    for (index, group) in state.sent.iter().enumerate() {
         conversation.seal(group);
+        if index == 0 && state.edited {
+            conversation.trust();
+        }
     }
     let last = state.calls.iter().rev().find(|(call, _)| call.lane == crate::event::Lane::Agent);
     if let Some((call, _)) = last
+        && !state.sent.is_empty()
         && call.digest != conversation.rest().digest()
     {
         notice(
@@ -588,16 +633,12 @@ fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conv
             format!("the history as this build encodes it differs from call {} of the last run", call.n),
         )?;
     }
-    let reported = state.calls.iter().rev().find_map(|(call, settled)| {
-        let settled = settled.as_ref()?;
-        (call.lane == crate::event::Lane::Agent).then(|| settled.usage.clone()).flatten()
-    });
-    if let Some(usage) = reported {
+    if let Some(reported_tokens) = state.reported_tokens {
         let pending = state.unsent.iter().find_map(|message| match message {
             Message::Assistant { blocks, .. } => Some(blocks.as_slice()),
             _ => None,
         });
-        conversation.restore(usage.total_tokens(), pending, factor);
+        conversation.restore(reported_tokens, pending, factor);
     }
     let mut standing = State {
         iteration: state.iteration,
@@ -621,7 +662,7 @@ fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conv
         _ => Stage::Begin,
     };
     standing.undecided = judged && undecided(&parts.lines);
-    Ok((conversation, state.unsent.clone(), standing))
+    Ok((conversation, standing))
 }
 
 /// Whether the last verdict is younger than the last end of a run.
@@ -652,19 +693,7 @@ fn steps_of_iteration(lines: &[Line]) -> u64 {
 
 /// Whether the current iteration began without its opening message (the runner died between the two lines).
 fn opening_missing(state: &session::State) -> bool {
-    let opened = state
-        .sent
-        .iter()
-        .flatten()
-        .chain(&state.unsent)
-        .filter(|message| {
-            matches!(
-                message,
-                Message::User { origin: crate::session::Origin::Prompt | crate::session::Origin::Goal, .. }
-            )
-        })
-        .count() as u64;
-    opened < state.iteration
+    state.openings < state.iteration
 }
 
 /// What is spettro's own: no file tool touches it, no digest counts it.

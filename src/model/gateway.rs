@@ -7,7 +7,7 @@ use super::catalog::{Endpoint, KeySource};
 use super::conversation::Conversation;
 use super::error::ModelError;
 use super::ledger::{Hit, Ledger, Reservation, caps};
-use super::reply::{Delta, Partial, Reply, Stop};
+use super::reply::{Delta, Partial, Reply};
 use super::request::Front;
 use super::retry::{Next, Outage};
 use crate::event::{CostKnown, Event, Lane, Limits, Micros, Usage};
@@ -60,6 +60,16 @@ pub struct Ask<'a> {
     pub attempt_timeout: Option<Duration>,
     /// Whether the reply becomes a message of the history (agent lane).
     pub entry: bool,
+    /// How long failures are borne with; the run's own outage budget when absent.
+    pub patience: Option<Patience>,
+}
+
+/// A smaller outage budget than the run's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    pub attempts: u32,
+    /// All waits together.
+    pub wait: Duration,
 }
 
 /// Time that does not count, and what is going on right now.
@@ -167,7 +177,10 @@ impl Gateway {
 
         let started = self.world.clock.elapsed();
         let waited_before = self.meter.waited(started);
-        let mut outage = Outage::new(self.max_wait);
+        let mut outage = match ask.patience {
+            Some(patience) => Outage::new(patience.wait.min(self.max_wait)).attempts(patience.attempts),
+            None => Outage::new(self.max_wait),
+        };
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut billed = Usage::default();
         let mut cost = Micros::ZERO;
@@ -221,7 +234,7 @@ impl Gateway {
         if let Ok(reply) = &outcome {
             conversation.replied(reply);
             if ask.entry {
-                self.session.append(Fact::Message(entry(reply)))?;
+                self.session.append(Fact::Message(reply.message()))?;
             }
         } else if let Err(CallError::Halted { text, .. }) = &outcome
             && ask.entry
@@ -529,20 +542,6 @@ impl Taken {
         };
         Some((usage, CostKnown::UpperBound))
     }
-}
-
-/// The message that a whole reply becomes. Calls of a reply that was cut at its output cap are not taken over:
-/// none of them may run, and half a call cannot be sent back.
-fn entry(reply: &Reply) -> Message {
-    let mut blocks = reply.blocks.clone();
-    if reply.stop == Stop::MaxTokens {
-        blocks.retain(|block| !matches!(block, crate::session::Block::Call { .. }));
-    }
-    let refused = match &reply.stop {
-        Stop::Refused(details) => Some(details.clone()),
-        _ => None,
-    };
-    Message::Assistant { blocks, interrupted: false, refused }
 }
 
 fn url(endpoint: &Endpoint) -> String {

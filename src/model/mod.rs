@@ -1,7 +1,7 @@
 //! The one door to a model: `gateway` reserves, logs, sends and retries, settles and logs, for every lane.
 //!
 //! Invariant: nothing else in spettro sends a byte to a provider, and no call leaves before its reservation is in
-//! the log. Called by the turn (agent) and the goal loop (judge).
+//! the log. Called by the turn (agent), the goal loop (judge) and compaction (summarizer).
 
 mod catalog;
 mod conversation;
@@ -17,10 +17,10 @@ mod retry;
 pub mod wire;
 
 pub use catalog::{Endpoint, EndpointError, KeySource, ModelSpec, ProviderSpec, resolve, usable};
-pub use conversation::Conversation;
+pub use conversation::{Conversation, message_count};
 pub use error::ModelError;
 pub use estimate::{Count, Factor};
-pub use gateway::{Ask, CallError, Gateway, Meter};
+pub use gateway::{Ask, CallError, Gateway, Meter, Patience};
 pub use http::Http;
 pub use ledger::{Hit, Ledger};
 pub use price::Price;

@@ -14,7 +14,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("compact", &["event", "world", "model", "session"]),
     ("control", &["event", "world", "session", "process"]),
     ("event", &[]),
-    ("goal", &["event", "world", "turn", "model", "workspace", "session", "process"]),
+    ("goal", &["event", "world", "compact", "turn", "model", "workspace", "session", "process"]),
     ("memory", &["event", "world", "model", "session"]),
     ("model", &["event", "world", "session"]),
     ("process", &["event", "world"]),

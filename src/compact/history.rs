@@ -1,0 +1,113 @@
+//! The agent's history as it is sent: its messages, the entries they came with, and what each weighs.
+//!
+//! Invariant: counting is incremental; nothing that stands unchanged is looked at again for the pressure of a step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::{Count, message_count};
+use crate::session::{self, Compaction, Message, Output, Prune, State};
+
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    messages: Vec<Message>,
+    entries: Vec<u64>,
+    counts: Vec<Count>,
+    outputs: BTreeMap<u64, Output>,
+    changed: BTreeSet<String>,
+    /// So many messages are sealed in the request.
+    sealed: usize,
+}
+
+impl History {
+    /// The history that the facts add up to.
+    pub fn of(state: &State) -> History {
+        let messages: Vec<Message> = state.sent.iter().flatten().chain(&state.unsent).cloned().collect();
+        History {
+            counts: messages.iter().map(message_count).collect(),
+            sealed: messages.len() - state.unsent.len(),
+            messages,
+            entries: state.entries.clone(),
+            outputs: state.outputs.clone(),
+            changed: state.changed.clone(),
+        }
+    }
+
+    /// A message was said, and logged as this entry.
+    pub fn push(&mut self, entry: u64, message: Message) {
+        self.counts.push(message_count(&message));
+        self.entries.push(entry);
+        self.messages.push(message);
+    }
+
+    /// What is known of the output behind the result that comes with this entry.
+    pub fn output(&mut self, entry: u64, output: Output) {
+        self.outputs.insert(entry, output);
+    }
+
+    pub fn changed(&mut self, paths: &[String]) {
+        self.changed.extend(paths.iter().cloned());
+    }
+
+    /// The result of a call stands shorter, before it was ever sent.
+    pub fn recut(&mut self, id: &str, new: &str) {
+        for index in (self.sealed..self.messages.len()).rev() {
+            if let Message::Tool { call_id, text, .. } = &mut self.messages[index]
+                && call_id == id
+            {
+                new.clone_into(text);
+                self.counts[index] = message_count(&self.messages[index]);
+                return;
+            }
+        }
+    }
+
+    /// What was said since the last request; it is taken to be sealed from now on.
+    pub fn take_unsealed(&mut self) -> &[Message] {
+        let from = std::mem::replace(&mut self.sealed, self.messages.len());
+        &self.messages[from..]
+    }
+
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    pub(super) fn entries(&self) -> &[u64] {
+        &self.entries
+    }
+
+    pub(super) fn counts(&self) -> &[Count] {
+        &self.counts
+    }
+
+    pub(super) fn output_of(&self, index: usize) -> Option<&Output> {
+        self.outputs.get(&self.entries[index])
+    }
+
+    pub(super) fn changed_files(&self) -> &BTreeSet<String> {
+        &self.changed
+    }
+
+    /// The count of a range of messages.
+    pub(super) fn count(&self, range: std::ops::Range<usize>) -> Count {
+        self.counts[range].iter().fold(Count::default(), |sum, count| sum.plus(*count))
+    }
+
+    pub(super) fn prune(&mut self, prune: &Prune) -> Result<(), String> {
+        session::prune(&mut self.messages, &self.entries, prune)?;
+        self.recount();
+        Ok(())
+    }
+
+    pub(super) fn compact(&mut self, own: u64, compaction: &Compaction) -> Result<(), String> {
+        session::compact(&mut self.messages, &mut self.entries, own, compaction)?;
+        let entries: BTreeSet<u64> = self.entries.iter().copied().collect();
+        self.outputs.retain(|entry, _| entries.contains(entry));
+        self.recount();
+        Ok(())
+    }
+
+    fn recount(&mut self) {
+        self.counts = self.messages.iter().map(message_count).collect();
+        self.sealed = 0;
+    }
+}
