@@ -97,13 +97,7 @@ pub fn cut(history: &History, calls: usize, budget: u64, factor: Factor) -> Opti
 }
 
 /// Makes results and arguments of the last rounds short, the largest first, until `enough` of it is saved.
-fn shorten(
-    history: &History,
-    tail: usize,
-    edits: &mut Vec<Edit>,
-    saved: &mut Count,
-    enough: impl Fn(Count) -> bool,
-) {
+fn shorten(history: &History, tail: usize, edits: &mut Vec<Edit>, saved: &mut Count, enough: impl Fn(Count) -> bool) {
     let messages = history.messages();
     let mut calls: &[Block] = &[];
     let mut options: Vec<(Count, Edit)> = Vec::new();

@@ -114,9 +114,10 @@ mod tests {
     #[test]
     fn levels_begin_where_the_gauge_changes_its_colour() {
         let level = |used| Level::of(100_000, used);
-        assert_eq!([level(74_999), level(75_000), level(89_999), level(90_000)].map(Level::name), [
-            "OK", "HIGH", "HIGH", "CRITICAL"
-        ]);
+        assert_eq!(
+            [level(74_999), level(75_000), level(89_999), level(90_000)].map(Level::name),
+            ["OK", "HIGH", "HIGH", "CRITICAL"]
+        );
     }
 
     proptest! {

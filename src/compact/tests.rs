@@ -140,7 +140,7 @@ fn the_last_three_user_messages_stay_and_older_continuations_are_short() {
 fn over_the_budget_the_oldest_rounds_go_first_and_then_the_newest_result_is_short() {
     let history = run_of(10, 4_000);
     let all = cut(&history, 3, 100_000, Factor::default()).expect("a span");
-    let one = cut(&history, 3, 2_500, Factor::default()).expect("a span");
+    let one = cut(&history, 3, 2_000, Factor::default()).expect("a span");
     assert_eq!((all.tail, one.tail), (15, 19));
     assert!(one.edits.is_empty());
     let short = cut(&history, 3, 600, Factor::default()).expect("a span");

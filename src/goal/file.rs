@@ -323,15 +323,13 @@ fn seed_settings(home: &Path, problems: &mut Vec<Problem>) -> Vec<Given> {
         return given;
     };
     for (name, node) in entries {
-        let leaf = suggest::seed_key(&name)
-            .and_then(|path| keys::leaves().into_iter().find(|(leaf, _)| leaf == path));
+        let leaf = suggest::seed_key(&name).and_then(|path| keys::leaves().into_iter().find(|(leaf, _)| leaf == path));
         let Some((path, key)) = leaf else {
             problems.push(source.problem(&[Step::Key(name)], "unknown key"));
             continue;
         };
         let (file, base) = (source.file.clone(), source.base.clone());
-        let source =
-            Source { origin: source.origin.clone(), file, root: name, text: None, base, interpolate: false };
+        let source = Source { origin: source.origin.clone(), file, root: name, text: None, base, interpolate: false };
         given.push(Given { source, path, key, node });
     }
     given

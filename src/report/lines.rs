@@ -237,10 +237,8 @@ impl State {
             Event::CompactionFailed { reason, failures, of } => {
                 weight = Weight::Warning;
                 self.start(Activity::Settling);
-                body.styled(Style::Yellow, "not compacted").plain(format!(
-                    ": {} (failure {failures} of {of} before it pauses)",
-                    clean_line(reason)
-                ))
+                body.styled(Style::Yellow, "not compacted")
+                    .plain(format!(": {} (failure {failures} of {of} before it pauses)", clean_line(reason)))
             }
             Event::CompactionPaused { reason } => {
                 weight = Weight::Warning;

@@ -27,12 +27,7 @@ pub fn prune(messages: &mut [Message], entries: &[u64], prune: &Prune) -> Result
 ///
 /// # Errors
 /// What it names that is not there.
-pub fn compact(
-    messages: &mut Vec<Message>,
-    entries: &mut Vec<u64>,
-    own: u64,
-    fact: &Compaction,
-) -> Result<(), String> {
+pub fn compact(messages: &mut Vec<Message>, entries: &mut Vec<u64>, own: u64, fact: &Compaction) -> Result<(), String> {
     let from = place(entries, &fact.from)?;
     let to = place(entries, &fact.to)?;
     if from > to {
@@ -71,9 +66,10 @@ fn target(messages: &[Message], entries: &[u64], edit: &Edit) -> Result<usize, S
         Edit::Text { entry, .. } => {
             (entry, |message, _| matches!(message, Message::Tool { .. } | Message::User { .. }))
         }
-        Edit::Arguments { entry, .. } => (entry, |message, block| {
-            matches!(message, Message::Assistant { blocks, .. } if matches!(blocks.get(block), Some(Block::Call { .. })))
-        }),
+        Edit::Arguments { entry, .. } => (
+            entry,
+            |message, block| matches!(message, Message::Assistant { blocks, .. } if matches!(blocks.get(block), Some(Block::Call { .. }))),
+        ),
     };
     let block = match edit {
         Edit::Text { .. } => 0,

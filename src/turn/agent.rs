@@ -125,7 +125,15 @@ struct Turn {
 impl Agent {
     pub fn new(parts: AgentParts) -> Agent {
         let spool = parts.session.spool();
-        Agent { parts, spool, wound_down: false, full: false, recent: VecDeque::new(), jobs_told: BTreeMap::new(), over: None }
+        Agent {
+            parts,
+            spool,
+            wound_down: false,
+            full: false,
+            recent: VecDeque::new(),
+            jobs_told: BTreeMap::new(),
+            over: None,
+        }
     }
 
     /// Logs a message and keeps it for the next request.

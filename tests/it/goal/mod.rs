@@ -5,6 +5,6 @@ mod outcomes;
 mod progress;
 mod provider_ends;
 mod resume;
-mod support;
+pub mod support;
 mod turns;
 mod words;

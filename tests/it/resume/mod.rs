@@ -5,5 +5,5 @@ mod counters;
 mod kills;
 mod locks;
 mod signals;
-mod support;
+pub mod support;
 mod windows;

@@ -127,13 +127,11 @@ fn the_users_configuration_has_no_goal_and_is_as_strict() {
     );
     place.write("home/config.yaml", "# nothing yet\n");
     place.write("home/config.json", "{\n  \"auto_compact_enabled\": true,\n  \"auto_compact_threshold_pct\": 80,\n  \"auto_compact_max_failures\": 3,\n  \"x\": 1\n}\n");
-    assert_eq!(
-        place.problems(),
-        [
-            "home/config.json:5:3: x: unknown key",
-        ]
+    assert_eq!(place.problems(), ["home/config.json:5:3: x: unknown key",]);
+    place.write(
+        "home/config.json",
+        "{\"auto_compact_enabled\": false, \"auto_compact_threshold_pct\": 60, \"auto_compact_max_failures\": 5}\n",
     );
-    place.write("home/config.json", "{\"auto_compact_enabled\": false, \"auto_compact_threshold_pct\": 60, \"auto_compact_max_failures\": 5}\n");
     let compaction = place.load().unwrap().config.compaction;
     assert_eq!((compaction.auto, compaction.threshold_pct, compaction.max_failures), (false, 60, 5));
     place.write("home/config.yaml", "compaction: {threshold_pct: 70}\n");
