@@ -49,7 +49,10 @@ pub enum Level {
 impl Level {
     /// High from 75 %, critical from 90 % of the window.
     pub const fn of(window: u64, used: u64) -> Level {
-        let pct = if window == 0 { 100 } else { used * 100 / window };
+        let pct = match (used * 100).checked_div(window) {
+            Some(pct) => pct,
+            None => 100,
+        };
         match pct {
             90.. => Level::Critical,
             75.. => Level::High,
