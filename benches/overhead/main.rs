@@ -1,7 +1,7 @@
 //! What spettro costs beside the work itself, as ratios to a minimal client in one run.
 //!
-//! `ci/bench [--strict] [--rounds N] [--spettro FILE]`. Both clients talk to one loopback provider of this process,
-//! in turns, so that the machine's moods hit both. Times are taken at the provider: from the last byte of a reply
+//! `ci/bench [--strict] [--rounds N] [--spettro FILE]`. Both clients talk to a loopback provider of this process that
+//! serves them in turns of a few steps, so that the machine's moods hit both. Times are taken at the provider: from the last byte of a reply
 //! to the first byte of the request that follows. Exits with 0 whatever it finds, with 1 if `--strict` is given and a
 //! limit is passed, and with 2 when nothing could be measured.
 
@@ -15,12 +15,12 @@ mod table;
 
 use std::error::Error;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use provider::Provider;
-use runner::{Launch, Sizes};
+use runner::{Launch, Seen, Sizes};
 use table::{Limit, Table};
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -73,13 +73,15 @@ fn options(words: &[String]) -> Result<Options> {
 
 /// True unless `--strict` finds a limit passed.
 fn bench(options: &Options) -> Result<bool> {
-    let provider = Provider::start()?;
+    let providers = Provider::pair()?;
+    let [_, provider] = &providers;
     let mut table = Table::default();
 
     say("starts")?;
     let version = median(&repeat(STARTS, || runner::version(&options.spettro))?);
     let first = median(&repeat(STARTS, || {
-        let run = Launch::new(&provider, &options.spettro)?.run(0)?;
+        provider.expect(0);
+        let run = Launch::new(provider, &options.spettro)?.run(0)?;
         run.first_request.ok_or_else(|| "no request came".into())
     })?);
 
@@ -87,8 +89,8 @@ fn bench(options: &Options) -> Result<bool> {
     let (mut floor, mut ours) = (Vec::new(), Vec::new());
     let mut sizes = Sizes::default();
     for _ in 0..options.rounds {
-        floor.extend(minimal::run(&provider, SHORT)?);
-        let run = Launch::new(&provider, &options.spettro)?.run(SHORT)?;
+        let (gaps, run) = both(&providers, &options.spettro, SHORT)?;
+        floor.extend(gaps);
         ours.extend(run.gaps);
         sizes = sizes.most(&run.sizes);
     }
@@ -98,8 +100,9 @@ fn bench(options: &Options) -> Result<bool> {
     say("long sessions")?;
     let (mut long_floor, mut long_ours) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds.div_ceil(2) {
-        long_floor.extend_from_slice(last(&minimal::run(&provider, LONG)?));
-        long_ours.extend_from_slice(last(&Launch::new(&provider, &options.spettro)?.run(LONG)?.gaps));
+        let (gaps, run) = both(&providers, &options.spettro, LONG)?;
+        long_floor.extend_from_slice(last(&gaps));
+        long_ours.extend_from_slice(last(&run.gaps));
     }
     let (long_floor, long_ours) = (median(&long_floor), median(&long_ours));
     let long = ratio(long_ours, long_floor);
@@ -128,6 +131,22 @@ fn bench(options: &Options) -> Result<bool> {
 
     std::io::stdout().write_all(table.text().as_bytes())?;
     Ok(!options.strict || table.all_within())
+}
+
+/// A session of each client, in turns.
+fn both(providers: &[Provider; 2], spettro: &Path, steps: usize) -> Result<(Vec<Duration>, Seen)> {
+    let [theirs, ours] = providers;
+    // Requests of both start alike, so that both send as much.
+    let head = ours.fixed_head().ok_or("no request came")?;
+    let launch = Launch::new(ours, spettro)?;
+    theirs.expect(steps);
+    ours.expect(steps);
+    std::thread::scope(|scope| {
+        let minimal = scope.spawn(|| minimal::run(theirs, steps, head).map_err(|error| error.to_string()));
+        let seen = launch.run(steps);
+        let gaps = minimal.join().map_err(|_| "the minimal client panicked")??;
+        Ok((gaps, seen?))
+    })
 }
 
 /// Progress goes to stderr, so that stdout is the table.

@@ -11,13 +11,18 @@ use crate::provider::{BEFORE_TEXT, END, Provider, TEXT_LENGTH, find};
 
 const CLOSE: &[u8] = b"]}";
 
-/// Runs a session of so many steps; the gaps as the provider saw them.
-pub fn run(provider: &Provider, steps: usize) -> Result<Vec<Duration>> {
-    provider.expect(steps);
+/// Runs a session of so many steps, whose requests start with `head` bytes; the gaps as the provider saw them. The
+/// provider expects it already.
+pub fn run(provider: &Provider, steps: usize, head: usize) -> Result<Vec<Duration>> {
+    let ran = session(provider, steps, head);
+    let gaps = provider.ended().1;
+    ran.map(|()| gaps)
+}
+
+fn session(provider: &Provider, steps: usize, head: usize) -> Result<()> {
     let mut stream = TcpStream::connect(provider.address())?;
     stream.set_nodelay(true)?;
-    // A start as long as spettro's own, so that both send as much.
-    let system = "x".repeat(provider.fixed_head().unwrap_or(8 << 10));
+    let system = "x".repeat(head);
     let mut body = format!(
         r#"{{"model":"bench","max_tokens":4096,"stream":true,"system":"{system}","messages":[{{"role":"user","content":"go"}}"#
     )
@@ -56,5 +61,5 @@ pub fn run(provider: &Provider, steps: usize) -> Result<Vec<Duration>> {
             text.trim_end()
         )?;
     }
-    Ok(provider.ended().1)
+    Ok(())
 }

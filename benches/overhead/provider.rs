@@ -1,11 +1,12 @@
 //! A scripted provider for the `anthropic` wire that does next to nothing, so that it is not what is measured.
 //!
 //! A session asks for so many steps, each one `bash` call with another text; then the goal is claimed complete, and
-//! the judge finds it met.
+//! the judge finds it met. Two sessions beside each other are served in turns of some steps: while one works, the
+//! reply of the other is held back, so that both meet the same weather and neither disturbs the other.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Result;
@@ -16,6 +17,36 @@ pub const BEFORE_TEXT: &str = "echo step-";
 pub const TEXT_LENGTH: usize = 24;
 /// The end of a chunked body.
 pub const END: &[u8] = b"\r\n0\r\n\r\n";
+
+/// Steps of one session before it is the other one's turn.
+const BLOCK: usize = 20;
+
+/// Whose turn it is.
+#[derive(Default)]
+struct Turns {
+    state: Mutex<Turn>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Turn {
+    whose: usize,
+    /// Which sessions are under way.
+    there: [bool; 2],
+}
+
+impl Turns {
+    fn change(&self, change: impl FnOnce(&mut Turn)) {
+        change(&mut lock(&self.state));
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is the turn of `me`, or nobody else is there.
+    fn wait(&self, me: usize) {
+        let others = |turn: &mut Turn| turn.whose != me && turn.there[1 - me];
+        drop(self.changed.wait_while(lock(&self.state), others).unwrap_or_else(PoisonError::into_inner));
+    }
+}
 
 #[derive(Default)]
 struct Session {
@@ -38,24 +69,32 @@ struct Shared {
 }
 
 pub struct Provider {
+    me: usize,
     address: SocketAddr,
     shared: Arc<Mutex<Shared>>,
+    turns: Arc<Turns>,
 }
 
 impl Provider {
-    pub fn start() -> Result<Provider> {
+    /// Two that take turns.
+    pub fn pair() -> Result<[Provider; 2]> {
+        let turns = Arc::new(Turns::default());
+        Ok([Provider::start(0, Arc::clone(&turns))?, Provider::start(1, turns)?])
+    }
+
+    fn start(me: usize, turns: Arc<Turns>) -> Result<Provider> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Mutex::new(Shared::default()));
-        let for_thread = Arc::clone(&shared);
+        let (for_thread, for_turns) = (Arc::clone(&shared), Arc::clone(&turns));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let shared = Arc::clone(&for_thread);
+                let (shared, turns) = (Arc::clone(&for_thread), Arc::clone(&for_turns));
                 // A client that goes away ends its connection with an error, and that is no news.
-                std::thread::spawn(move || serve(&shared, stream));
+                std::thread::spawn(move || serve(&shared, &turns, me, stream));
             }
         });
-        Ok(Provider { address, shared })
+        Ok(Provider { me, address, shared, turns })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -67,6 +106,7 @@ impl Provider {
         let mut shared = lock(&self.shared);
         shared.session = Session { steps, ..Session::default() };
         shared.hook = None;
+        self.turns.change(|turn| turn.there[self.me] = true);
     }
 
     /// Runs `hook` when the `step`-th request (from 1) has arrived.
@@ -77,6 +117,7 @@ impl Provider {
     /// When the session's first request came, and the gaps between its steps. The reply that claims the goal starts
     /// no step any more, so what follows it is left out.
     pub fn ended(&self) -> (Option<Instant>, Vec<Duration>) {
+        self.turns.change(|turn| turn.there[self.me] = false);
         let shared = lock(&self.shared);
         let gaps = shared.session.gaps.iter().take(shared.session.steps).copied().collect();
         (shared.session.first_request, gaps)
@@ -88,11 +129,11 @@ impl Provider {
     }
 }
 
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn serve(shared: &Mutex<Shared>, mut stream: TcpStream) -> std::io::Result<()> {
+fn serve(shared: &Mutex<Shared>, turns: &Turns, me: usize, mut stream: TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = vec![0; 256 << 10];
     loop {
@@ -124,14 +165,19 @@ fn serve(shared: &Mutex<Shared>, mut stream: TcpStream) -> std::io::Result<()> {
                 }
             }
         }
-        let reply = reply(shared, &buffer[head_end..filled], length, arrived);
-        // In the head's place, before the lock is taken: the client may answer before this thread goes on.
+        let (step, reply) = reply(shared, &buffer[head_end..filled], length, arrived);
+        if step > 0 && step.is_multiple_of(BLOCK) {
+            turns.change(|turn| turn.whose = 1 - me);
+        }
+        turns.wait(me);
         stream.write_all(&reply)?;
+        // The answer arrives at this thread, so it cannot be noted before this.
         lock(shared).session.replied = Some(Instant::now());
     }
 }
 
-fn reply(shared: &Mutex<Shared>, body: &[u8], length: usize, arrived: Instant) -> Vec<u8> {
+/// The number of the step and its reply.
+fn reply(shared: &Mutex<Shared>, body: &[u8], length: usize, arrived: Instant) -> (usize, Vec<u8>) {
     let mut shared = lock(shared);
     let session = &mut shared.session;
     session.first_request.get_or_insert(arrived);
@@ -156,7 +202,7 @@ fn reply(shared: &Mutex<Shared>, body: &[u8], length: usize, arrived: Instant) -
     } else {
         ("verdict", r#"{"verdict":"met","reason":"every step was run","next_step":"","criteria":[]}"#.to_owned())
     };
-    response(step, tool, &arguments, length / 4)
+    (step, response(step, tool, &arguments, length / 4))
 }
 
 /// A reply with one call, as the vendor streams it: one chunk an event.

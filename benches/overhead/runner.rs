@@ -56,9 +56,8 @@ impl<'a> Launch<'a> {
         Ok(Launch { provider, spettro, folder })
     }
 
-    /// Runs to the verdict, `steps` steps later.
+    /// Runs to the verdict, `steps` steps later. The provider expects it already.
     pub fn run(self, steps: usize) -> Result<Seen> {
-        self.provider.expect(steps);
         let (sender, sizes) = mpsc::channel();
         let started = Instant::now();
         let child = Command::new(self.spettro)

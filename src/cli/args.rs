@@ -452,7 +452,7 @@ pub enum CassetteVerb {
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "Example:\n  spettro steer 20261129-120341-4f2a 'leave the parser alone'\n\n\
+#[command(after_help = "Example:\n  spettro steer session-20261129-120341-4f2a7c10 'leave the parser alone'\n\n\
                         The agent reads it before its next model call.")]
 pub struct SteerArgs {
     /// The session's id
@@ -466,7 +466,7 @@ pub struct SteerArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "Example:\n  spettro stop 20261129-120341-4f2a\n\n\
+#[command(after_help = "Example:\n  spettro stop session-20261129-120341-4f2a7c10\n\n\
                         The run finishes its running tool call, saves and ends with 75; `--resume` goes on.")]
 pub struct StopArgs {
     /// The session's id

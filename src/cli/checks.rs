@@ -4,12 +4,14 @@ use std::io::Write;
 use std::rc::Rc;
 
 use super::args::ChecksArgs;
+use super::crashed::sweep_crashed;
 use super::failure::Failure;
+use super::lanes::NoExec;
 use super::run::current_dir;
 use crate::event::{CheckStatus, Outcome};
 use crate::goal::{GoalSource, checks, load};
 use crate::process::{self, Dispositions, ProcessOptions, SignalEvent, Signals};
-use crate::session::Spool;
+use crate::session::{Spool, Store};
 use crate::world::{Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, Why, World, home_dir};
 
 /// Runs every check and says how it ended: 0 when all required ones pass, 10 when not, 23 when a program is missing.
@@ -53,20 +55,26 @@ pub fn checks(
         "checks",
         temporary.path(),
     );
-    let exec = process::start(ProcessOptions {
-        environment: child.vars,
-        secrets,
-        run_id: "checks".to_owned(),
-        ..ProcessOptions::default()
-    })?;
-    let world = World {
+    let mut world = World {
         transport: Rc::new(crate::model::Http::new()),
-        exec,
+        exec: Rc::new(NoExec),
         dir: Rc::new(RealDir),
         clock: Rc::new(RealClock::new()),
         ids: Rc::new(RealIds::random()?),
         env: Rc::new(RealEnv),
     };
+    if let Some(home) = home_dir(&env) {
+        for note in sweep_crashed(&world, &Store::new(home.join("sessions")), &secrets) {
+            writeln!(err, "note: {note}")?;
+        }
+    }
+    world.exec = process::start(ProcessOptions {
+        environment: child.vars,
+        secrets: secrets.clone(),
+        run_id: "checks".to_owned(),
+        keep_leftovers: config.leftovers_run,
+        ..ProcessOptions::default()
+    })?;
     let roots = Roots::same(config.workspace.clone());
     let spool = Spool::new(temporary.path().join("spool"));
     let halt = Halt::new();
@@ -75,7 +83,7 @@ pub fn checks(
         let work = async {
             let mut outcome = Outcome::Met;
             for check in &config.checks {
-                let result = checks::run(&world, &halt, &roots, &spool, check)
+                let result = checks::run(&world, &halt, &roots, &spool, check, &child.removed)
                     .await
                     .map_err(|error| Failure::new(Outcome::Environment, error))?;
                 if halt.why().is_some() {

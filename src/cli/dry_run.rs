@@ -8,6 +8,7 @@ use crate::goal::{Config, When};
 use crate::model::{Conversation, Endpoint, Factor, Front};
 use crate::session::{Message, Origin};
 use crate::tools::{ToolOptions, Tools};
+use crate::world::Secrets;
 
 /// Shows the endpoint, the system prompt and the first request as JSON on stdout.
 ///
@@ -20,6 +21,8 @@ pub fn show(config: &Config, endpoint: &Endpoint) -> Result<(), Failure> {
         command_limit: std::time::Duration::from_millis(config.limits.command_ms),
         own_dirs: Vec::new(),
         jobs: true,
+        removed: Vec::new(),
+        secrets: Secrets::default(),
     });
     let mut instructions = Vec::new();
     for name in &config.instructions {

@@ -75,6 +75,28 @@ pub fn models(
     Ok(Models { agent, judge, summarizer, transport })
 }
 
+/// On a resume: one line for each lane whose configured model or address is not the one that the session keeps.
+pub fn kept(config: &Config, models: &Models, env: &dyn Env) -> Vec<String> {
+    let judge = config.judge.as_ref().map(|judge| judge.model.as_ref().unwrap_or(&config.model));
+    let lanes = [(Lane::Agent, Some(&config.model), Some(&models.agent)), (Lane::Judge, judge, models.judge.as_ref())];
+    let differs = |spec: &ModelSpec, stored: &Endpoint| match (&spec.cassette, &stored.cassette) {
+        (None, None) => resolve(spec, &config.providers, &config.prices, env).map_or(true, |asked| {
+            (asked.name(), &asked.base_url, asked.wire) != (stored.name(), &stored.base_url, stored.wire)
+        }),
+        (asked, stored) => asked != stored,
+    };
+    let changed = lanes.into_iter().filter_map(|(lane, spec, stored)| {
+        let (spec, stored) = (spec?, stored?);
+        let name = stored.name();
+        differs(spec, stored).then(|| {
+            format!(
+                "the {lane} stays with `{name}` as the session was started: a resume changes no model and no address"
+            )
+        })
+    });
+    changed.collect()
+}
+
 /// The endpoint that a cassette's replies came from, as its head describes it.
 fn recorded_endpoint(player: &Player, lane: Lane, file: &Path) -> Result<Endpoint, Failure> {
     let unusable = |what: String| Failure::new(Outcome::Unusable, format!("`{}` {what}", file.display()));

@@ -7,16 +7,17 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::args::{Asked, Color, OutputFormat, RunArgs};
+use super::crashed::sweep_crashed;
 use super::failure::Failure;
 use super::lanes::NoExec;
-use super::models::models;
+use super::models::{kept, models};
 use crate::control::{Desk, Server};
 use crate::event::{EVENT_VERSION, Event, Limits, Outcome, Record, RunResult};
 use crate::goal::{
     Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs,
 };
 use crate::model::{Endpoint, KeySource};
-use crate::process::{self, Dispositions, ProcessOptions, Signals};
+use crate::process::{self, Dispositions, Process, ProcessOptions, Signals};
 use crate::report::{ColourChoice, Console, Format, Look, summary_markdown};
 use crate::session::{self, Fact, Frozen, Line, Listener, Session, Store, WorkspaceLock};
 use crate::world::{Clock, Env, Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, World, home_dir, rfc3339};
@@ -60,7 +61,7 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
                 .cloned()
                 .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
                 .unwrap_or_else(|| "unknown".to_owned());
-            let hint = "this is a bug of spettro; `SPETTRO_LOG=debug` writes more to debug.log".to_owned();
+            let hint = "this is a bug of spettro; what was written so far is kept".to_owned();
             early(&run_id, Outcome::Internal, format!("spettro panicked: {what}"), Some(hint))
         }
     };
@@ -267,7 +268,11 @@ fn start(
         Some(source) => Some(load(source, &overrides, env, Some(&home), &cwd).map_err(Stop::Problems)?),
         None => None,
     };
-    let workspace = loaded.as_ref().map_or_else(|| cwd.clone(), |loaded| loaded.config.workspace.clone());
+    let named = args.workspace.as_ref().map(|folder| cwd.join(folder)).and_then(|folder| folder.canonicalize().ok());
+    let workspace = match &loaded {
+        Some(loaded) => loaded.config.workspace.clone(),
+        None => named.unwrap_or_else(|| cwd.clone()),
+    };
     let mut notes: Vec<String> = Vec::new();
     let earlier = match &args.resume {
         Some(wanted) => earlier(&world, &store, &workspace, wanted, loaded.as_ref(), args.resume_changed, &mut notes)?,
@@ -304,6 +309,9 @@ fn start(
 
     let stored = earlier.as_ref().map(|earlier| &earlier.frozen.endpoints);
     let models = models(&config, stored, env)?;
+    if earlier.is_some() {
+        notes.extend(kept(&config, &models, env));
+    }
     let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)], env);
 
     if args.dry_run {
@@ -321,13 +329,15 @@ fn start(
     let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)]);
     let child =
         process::child_environment(&env.vars(), &config.env, &keys, &secrets, &workspace, run_id, temporary.path());
+    notes.extend(sweep_crashed(&world, &store, &secrets));
     let exec = process::start(ProcessOptions {
         environment: child.vars,
         secrets: secrets.clone(),
         run_id: run_id.to_owned(),
+        keep_leftovers: config.leftovers_run,
         ..ProcessOptions::default()
     })?;
-    world.exec = exec;
+    world.exec = exec.clone();
     world.transport = models.transport;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -338,6 +348,7 @@ fn start(
     let go = Go {
         args,
         world: world.clone(),
+        exec,
         place,
         config,
         agent: models.agent,
@@ -488,6 +499,8 @@ struct Place {
 struct Go<'a> {
     args: &'a RunArgs,
     world: World,
+    /// The world's `Exec`.
+    exec: Rc<Process>,
     place: Place,
     config: Config,
     agent: Endpoint,
@@ -504,8 +517,8 @@ struct Go<'a> {
 
 impl Go<'_> {
     async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
-        let Go { args, world, place, config, agent, judge, summarizer, earlier, run_id, console, removed, .. } = self;
-        let (mut notes, secrets) = (self.notes, self.secrets);
+        let Go { args, world, exec, place, config, agent, judge, summarizer, earlier, .. } = self;
+        let Go { mut notes, run_id, console, removed, secrets, .. } = self;
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
             WorkspaceMode::InPlace => Some(WorkspaceLock::take(&world, &place.home, &project, run_id).await?),
@@ -538,6 +551,10 @@ impl Go<'_> {
                 (Session::create(&world, &store, &project, &id, run_id, vec![shown])?, Vec::new())
             }
         };
+        if ephemeral.is_none() {
+            // By it the next start finds what this run leaves should it be killed.
+            exec.open_ledger(&session.dir())?;
+        }
         let copy = match config.workspace_mode {
             WorkspaceMode::InPlace => None,
             WorkspaceMode::Copy => {
@@ -552,8 +569,9 @@ impl Go<'_> {
         let console_tick = console.clone();
         let session_id = session.id();
         let mut resume = vec!["spettro".to_owned(), "run".to_owned(), "--resume".to_owned(), session_id.clone()];
-        if let Some(dir) = &args.session_dir {
-            resume.extend(["--session-dir".to_owned(), dir.to_string_lossy().into_owned()]);
+        if args.session_dir.is_some() {
+            // Absolute: the command works from any folder.
+            resume.extend(["--session-dir".to_owned(), place.session_root.to_string_lossy().into_owned()]);
         }
         notes.extend(removed_note(&removed));
         let desk = Desk {
@@ -561,7 +579,7 @@ impl Go<'_> {
             session: session.clone(),
             halt: halt.clone(),
             steering: Rc::default(),
-            secrets,
+            secrets: secrets.clone(),
             run: run_id.to_owned(),
         };
         let steering = desk.steering.clone();
@@ -584,6 +602,8 @@ impl Go<'_> {
             resume: if ephemeral.is_some() { Vec::new() } else { resume },
             steering: steering.clone(),
             notes,
+            removed,
+            secrets,
             tick: Rc::new(move |since| console_tick.tick(since)),
             summarize: summary_markdown,
         };

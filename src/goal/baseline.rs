@@ -43,6 +43,8 @@ pub struct Baseline {
     pub roots: Roots,
     pub tree: Rc<RefCell<Tree>>,
     pub git: Rc<Git>,
+    /// Variables that commands do not see.
+    pub removed: Rc<[String]>,
 }
 
 impl Baseline {
@@ -86,7 +88,7 @@ impl Baseline {
             if self.halt.why().is_some() {
                 return Ok(());
             }
-            let result = checks::run(&self.world, &self.halt, &self.roots, &spool, check)
+            let result = checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed)
                 .await
                 .map_err(|error| check_cause(&error))?;
             checks::program_exists(check, &result).map_err(|error| check_cause(&error))?;

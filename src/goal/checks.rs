@@ -30,7 +30,8 @@ pub enum CheckError {
     Spool { check: String, error: std::io::Error },
 }
 
-/// Runs one check to its end. A halted run leaves it `not_run`.
+/// Runs one check to its end. A halted run leaves it `not_run`. `removed` are variables that it does not see: a failure
+/// that names one gets a hint.
 ///
 /// # Errors
 /// When its output cannot be stored.
@@ -40,6 +41,7 @@ pub async fn run(
     roots: &Roots,
     spool: &Spool,
     check: &Check,
+    removed: &[String],
 ) -> Result<CheckResult, CheckError> {
     let command = command(CommandKind::Check, &check.run, roots, &check.cwd, check.timeout, &check.env);
     let started = world.clock.elapsed();
@@ -83,6 +85,9 @@ pub async fn run(
     }
     if result.status != CheckStatus::Pass {
         result.signature = signature(&text);
+        if let Some(hint) = crate::process::hint(&text, removed) {
+            result.tail.push_str(&format!("\n[hint: {hint}]"));
+        }
     }
     Ok(result)
 }

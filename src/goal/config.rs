@@ -8,6 +8,7 @@ use crate::compact::Settings as Compaction;
 use crate::event::Limits;
 use crate::model::{ModelSpec, Price, ProviderSpec};
 use crate::process::EnvPolicy;
+use crate::world::Secrets;
 
 /// Everything a run needs, after flag > environment > goal file > user's config > default.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +51,22 @@ pub struct Config {
     pub yaml: String,
     /// sha256 of `yaml`.
     pub digest: String,
+}
+
+impl Config {
+    /// The same with secrets replaced in all that a model or the session's log gets to see. What is run stays as it
+    /// is.
+    pub fn without(&self, secrets: &Secrets) -> Config {
+        let clean = |text: &String| secrets.redact_str(text).into_owned();
+        let mut config = self.clone();
+        config.goal = clean(&self.goal);
+        config.criteria = self.criteria.iter().map(clean).collect();
+        config.yaml = clean(&self.yaml);
+        for shell in config.setup.iter_mut().chain(config.checks.iter_mut().map(|check| &mut check.run)) {
+            shell.shown = clean(&shell.shown);
+        }
+        config
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

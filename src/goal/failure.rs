@@ -50,6 +50,15 @@ pub fn cause(ended: &Ended) -> Cause {
         Ended::Halted(why) => {
             let cause = Cause::new(why.outcome(), format!("stopped by {}", why.name()));
             match why {
+                crate::world::Why::Drain => Cause { message: "stopped as asked, its state is saved".into(), ..cause },
+                crate::world::Why::Signal(outcome) => {
+                    let name = match outcome {
+                        Outcome::Hangup => "SIGHUP",
+                        Outcome::Interrupt => "SIGINT",
+                        _ => "SIGTERM",
+                    };
+                    Cause { message: format!("ended by {name}"), ..cause }
+                }
                 crate::world::Why::TimeLimit => {
                     Cause { message: "the time limit is over".into(), ..cause }.limit("limits.time")
                 }
@@ -68,8 +77,17 @@ pub fn cause(ended: &Ended) -> Cause {
 pub fn session(error: &SessionError) -> Cause {
     match error {
         SessionError::Foreign { .. } => Cause::new(Outcome::Policy, error.to_string()),
-        SessionError::Io { .. } => {
-            Cause::new(Outcome::Environment, error.to_string()).hint("free some space, then resume the session")
+        SessionError::Io { error: io, .. } => {
+            use std::io::ErrorKind::{FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+            let cause = Cause::new(Outcome::Environment, error.to_string());
+            match io.kind() {
+                StorageFull | QuotaExceeded => cause.hint("free some space, then resume the session"),
+                FileTooLarge => cause.hint("raise the limit on file sizes (`ulimit -f`), then resume the session"),
+                PermissionDenied | ReadOnlyFilesystem => {
+                    cause.hint("`SPETTRO_HOME` or `--session-dir` names another folder for sessions")
+                }
+                _ => cause,
+            }
         }
         SessionError::Busy { .. } => Cause::new(Outcome::Saved, error.to_string()),
         SessionError::Corrupt { .. } | SessionError::Newer { .. } => Cause::new(Outcome::Unusable, error.to_string()),

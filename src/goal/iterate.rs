@@ -39,8 +39,12 @@ pub struct Loop {
     pub found: Rc<RefCell<Option<Found>>>,
     pub seen: Seen,
     pub standing: State,
+    /// `standing` as it was when the iteration began, for whoever must say how things are while the loop works.
+    pub brief: Rc<RefCell<State>>,
     /// The environment block of the first message.
     pub environment: String,
+    /// Variables that commands do not see.
+    pub removed: Rc<[String]>,
 }
 
 /// The judge's endpoint and frozen head.
@@ -50,7 +54,7 @@ pub struct Bench {
 }
 
 /// Where the session stands.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct State {
     pub iteration: u64,
     /// Agent calls of the iteration before a resume.
@@ -155,6 +159,10 @@ impl Loop {
         }
         loop {
             if self.standing.stage == Stage::Begin {
+                if let Some(key) = self.used_up() {
+                    self.standing.limit_hit = Some(key.to_owned());
+                    return Ok(Outcome::Unmet);
+                }
                 self.begin()?;
             }
             let turn = if self.standing.stage == Stage::Turn {
@@ -172,39 +180,13 @@ impl Loop {
         }
     }
 
-    /// What an earlier run of the session left to be said: a verdict that it did not live to act on, or that no
-    /// further iteration is allowed.
-    fn decided_before(&mut self) -> Option<Outcome> {
-        if self.standing.stage != Stage::Begin {
-            return None;
-        }
-        let verdict = self.standing.verdict.as_ref().filter(|_| self.standing.undecided).map(|verdict| verdict.kind);
-        let holds = match verdict {
-            Some(VerdictKind::Met) => vec![Outcome::Met],
-            Some(VerdictKind::Impossible) => vec![Outcome::Impossible],
-            Some(VerdictKind::Unmet) | None => Vec::new(),
-        };
-        let last_allowed = self.standing.iteration > 0 && self.last_allowed();
-        match decide(&holds, last_allowed) {
-            Decision::End(outcome) => {
-                self.name_limit(outcome);
-                Some(outcome)
-            }
-            Decision::Continue => None,
-        }
-    }
-
-    /// Whether no further iteration may begin.
-    fn last_allowed(&self) -> bool {
-        self.used_up().is_some()
-    }
-
-    /// For an unmet goal: the limit that ended the run.
-    fn name_limit(&mut self, outcome: Outcome) {
-        if outcome == Outcome::Unmet
-            && let Some(key) = self.used_up()
-        {
-            self.standing.limit_hit.get_or_insert_with(|| key.to_owned());
+    /// A verdict that ends the run and that an earlier run of the session did not live to act on.
+    fn decided_before(&self) -> Option<Outcome> {
+        let verdict = self.standing.verdict.as_ref().filter(|_| self.standing.undecided)?;
+        match verdict.kind {
+            VerdictKind::Met => Some(Outcome::Met),
+            VerdictKind::Impossible => Some(Outcome::Impossible),
+            VerdictKind::Unmet => None,
         }
     }
 
@@ -233,6 +215,7 @@ impl Loop {
         };
         self.standing.nudge = None;
         self.standing.stage = Stage::Turn;
+        self.brief.replace(self.standing.clone());
         self.agent.say(message)
     }
 
@@ -322,7 +305,7 @@ impl Loop {
         }
         self.session.append(Fact::Checks { iteration: self.standing.iteration, results: results.clone() })?;
         self.standing.checks.clone_from(&results);
-        let last_allowed = self.last_allowed();
+        let last_allowed = self.used_up().is_some();
         if !holds.is_empty() {
             return Ok(match decide(&holds, last_allowed) {
                 Decision::End(outcome) => Some(outcome),
@@ -372,7 +355,9 @@ impl Loop {
         }
         Ok(match decide(&holds, last_allowed) {
             Decision::End(outcome) => {
-                self.name_limit(outcome);
+                if outcome == Outcome::Unmet {
+                    self.standing.limit_hit = self.used_up().map(str::to_owned);
+                }
                 Some(outcome)
             }
             Decision::Continue => None,
@@ -427,7 +412,9 @@ impl Loop {
             return Ok(checks::not_run(check));
         }
         let spool = self.session.spool();
-        checks::run(&self.world, &self.halt, &self.roots, &spool, check).await.map_err(|error| check_cause(&error))
+        checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed)
+            .await
+            .map_err(|error| check_cause(&error))
     }
 
     /// The checks that wait until all required ones pass.
@@ -548,9 +535,11 @@ impl Loop {
         match judged {
             Judged::Verdict(verdict) => Ok(Some(match failed {
                 // A failed check is settled: the judge may give it up, it may not wave it through.
-                Some(reason) if verdict.kind == VerdictKind::Met => {
-                    Verdict { kind: VerdictKind::Unmet, reason: format!("{reason}. {}", verdict.reason), ..verdict }
-                }
+                Some(reason) if verdict.kind == VerdictKind::Met => Verdict {
+                    kind: VerdictKind::Unmet,
+                    reason: format!("{reason}. The judge adds: {}", verdict.reason),
+                    ..verdict
+                },
                 _ => verdict,
             })),
             Judged::Failed(why) => {

@@ -217,8 +217,9 @@ fn verdict(value: &Value, criteria: u64, iteration: u64) -> Result<Verdict, Stri
             for item in items {
                 let index = item.get("index").and_then(Value::as_u64).ok_or("a criterion has no `index`")?;
                 let met = item.get("met").and_then(Value::as_bool).ok_or("a criterion has no `met`")?;
+                // An answer to what was not asked says nothing about the goal.
                 if index == 0 || index > criteria {
-                    return Err(format!("there is no criterion {index}"));
+                    continue;
                 }
                 if answers.iter().any(|answer: &CriterionResult| answer.index == index) {
                     return Err(format!("criterion {index} is answered twice"));
@@ -319,5 +320,7 @@ mod tests {
         assert!(verdict.reason.contains("criterion 2 is not met: no docs"));
         assert!(read(&called(both), 3, 1).is_err());
         assert!(read(&called(r#"{"verdict":"met","reason":"x","criteria":[{"index":9,"met":true}]}"#), 2, 1).is_err());
+        let unasked = r#"{"verdict":"met","reason":"x","criteria":[{"index":1,"met":false}]}"#;
+        assert_eq!(read(&called(unasked), 0, 1).map(|verdict| verdict.kind), Ok(VerdictKind::Met));
     }
 }

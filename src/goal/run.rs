@@ -16,14 +16,14 @@ use super::progress::Seen;
 use super::result::{Before, Ending, Identity, result};
 use super::watch::{Timer, Watch, pressing};
 use crate::compact::{self, Budget, Compactor, History};
-use crate::event::{GoalRef, Outcome, RunResult};
+use crate::event::{Event, GoalRef, Lane, Outcome, RunResult};
 use crate::model::{Conversation, Endpoint, Factor, Gateway};
 use crate::process::SignalEvent;
 use crate::session::{self, Fact, Frozen, Line, Message, RunStart, Session, SessionError};
 use crate::tools::{ToolOptions, Tools};
 use crate::turn::{self, Agent, AgentParts, Ended as Stopped};
 use crate::workspace::{Git, GitState, Protected, Tree};
-use crate::world::{CommandKind, Ending as Ended, Halt, Roots, Why, World};
+use crate::world::{CommandKind, Ending as Ended, Halt, Roots, Secrets, Why, World};
 
 /// TERM to KILL in the teardown.
 const GRACE: Duration = Duration::from_secs(5);
@@ -52,6 +52,10 @@ pub struct RunParts {
     /// The command that resumes this session; empty when it is not kept.
     pub resume: Vec<String>,
     pub steering: Rc<RefCell<VecDeque<String>>>,
+    /// Names of variables that commands do not see.
+    pub removed: Vec<String>,
+    /// Replaced wherever something enters the session.
+    pub secrets: Secrets,
     /// For the operator, said when the run has started.
     pub notes: Vec<String>,
     /// Called about once a second.
@@ -68,6 +72,7 @@ pub struct Run {
     summarize: fn(&RunResult) -> String,
     /// Ends the baseline, where one was started.
     baseline: Option<tokio::task::AbortHandle>,
+    secrets: Secrets,
 }
 
 /// The environment block's facts and the instruction files, read once at a session's start.
@@ -107,7 +112,7 @@ fn instructions(parts: &RunParts) -> Result<Vec<(String, String)>, Cause> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(Cause::new(Outcome::Environment, format!("read `{name}`: {error}"))),
         };
-        let mut text = String::from_utf8_lossy(&bytes).into_owned();
+        let mut text = parts.secrets.redact_str(&String::from_utf8_lossy(&bytes)).into_owned();
         if text.len() > left {
             let mut end = left;
             while !text.is_char_boundary(end) {
@@ -140,6 +145,8 @@ impl Run {
     /// # Errors
     /// What ends the run before it began.
     pub async fn prepare(mut parts: RunParts, signals: &mut Option<crate::process::Signals>) -> Result<Run, Cause> {
+        let digest = goal_digest(&parts.config.goal);
+        parts.config = Rc::new(parts.config.without(&parts.secrets));
         let state = session::fold(&parts.lines);
         if let Some(reason) = &state.broken {
             return Err(Cause::new(Outcome::Unusable, format!("the session's history cannot be told: {reason}")));
@@ -155,12 +162,15 @@ impl Run {
             command_limit: Duration::from_millis(parts.config.limits.command_ms),
             own_dirs: parts.own_dirs.clone(),
             jobs: true,
+            removed: parts.removed.clone(),
+            secrets: parts.secrets.clone(),
         });
+        let removed: Rc<[String]> = parts.removed.clone().into();
         let (around, git_state) = surroundings(&parts, &git).await?;
         let frozen = match &state.frozen {
             Some(frozen) => (**frozen).clone(),
             None => {
-                let frozen = freeze(&parts, &tools, &around)?;
+                let frozen = freeze(&parts, digest, &tools, &around)?;
                 room_to_begin(&parts, &frozen)?;
                 append(&parts.session, Fact::Frozen(Box::new(frozen.clone())))?;
                 frozen
@@ -175,7 +185,7 @@ impl Run {
             let more = git_state.dirty.len().saturating_sub(8);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let count = git_state.dirty.len();
-            notice(&parts.session, "dirty", format!("{count} files were dirty at start: {names}{more}"))?;
+            notice(&parts.session, "dirty", format!("{count} dirty at start: {names}{more}"))?;
         }
         if parts.endpoint.free_because_local {
             let name = parts.endpoint.name();
@@ -186,24 +196,28 @@ impl Run {
             tokio::select! {
                 biased;
                 done = setup(&parts) => done?,
-                () = interrupts(signals, &parts.session, &parts.halt) => {}
+                () = interrupts(signals, &parts.session, &parts.halt, &Heard { stopping: &|_| {}, status: &String::new }) => {}
             }
         }
         let started = parts.world.clock.elapsed();
-        let gateway = Rc::new(Gateway::new(
-            parts.world.clone(),
-            parts.session.clone(),
-            parts.halt.clone(),
-            &parts.config.limits,
-            &state,
-            parts.config.rate_limit_max_wait,
-            parts.deltas,
-        ));
+        let gateway = Rc::new(
+            Gateway::new(
+                parts.world.clone(),
+                parts.session.clone(),
+                parts.halt.clone(),
+                &parts.config.limits,
+                &state,
+                parts.config.rate_limit_max_wait,
+                parts.deltas,
+            )
+            .without(parts.secrets.clone()),
+        );
         let timer = Timer::new(parts.world.clone(), gateway.clone(), state.active_ms, state.waited_ms, started);
         let tree = Rc::new(RefCell::new(Tree::new(parts.roots.clone(), parts.own_dirs.clone())));
-        let protected =
-            Protected::new(&parts.world, &parts.roots, &parts.config.protect, parts.config.goal_file.as_deref())
-                .map_err(|error| Cause::new(Outcome::Environment, error.to_string()))?;
+        // A session needs no goal file any more: what it said is stored.
+        let goal_file = parts.config.goal_file.as_deref().filter(|file| !resumed || file.exists());
+        let protected = Protected::new(&parts.world, &parts.roots, &parts.config.protect, goal_file)
+            .map_err(|error| Cause::new(Outcome::Environment, error.to_string()))?;
         let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
         let (gate, baseline) = if found.borrow().is_some() {
             (None, None)
@@ -216,6 +230,7 @@ impl Run {
                 roots: parts.roots.clone(),
                 tree: tree.clone(),
                 git: git.clone(),
+                removed: removed.clone(),
             };
             let (gate, abort) = start_baseline(baseline, found.clone());
             (Some(gate), Some(abort))
@@ -280,8 +295,10 @@ impl Run {
             protected: Rc::new(RefCell::new(protected)),
             found,
             seen,
+            brief: Rc::new(RefCell::new(standing.clone())),
             standing,
             environment: frozen.environment.clone(),
+            removed,
         };
         if opens {
             goal.open_iteration().map_err(|error| session_cause(&error))?;
@@ -295,7 +312,8 @@ impl Run {
             limits: parts.config.limits.clone(),
             tick: parts.tick.clone(),
         };
-        let run = Run { goal, watch, timer, identity, summarize: parts.summarize, baseline };
+        let run =
+            Run { goal, watch, timer, identity, summarize: parts.summarize, baseline, secrets: parts.secrets.clone() };
         let running = run.result(None);
         run.goal.session.write_result(&running, &(run.summarize)(&running)).map_err(|error| session_cause(&error))?;
         Ok(run)
@@ -312,11 +330,29 @@ impl Run {
         let outcome = {
             let watch = &self.watch;
             watch.look();
+            let (identity, timer, gateway) = (&self.identity, &self.timer, self.goal.gateway.clone());
+            let (brief, summarize) = (self.goal.brief.clone(), self.summarize);
+            let heard = Heard {
+                stopping: &|outcome| {
+                    let cause = cause(&Stopped::Halted(Why::Signal(outcome)));
+                    let ending = Ending { outcome, cause: Some(&cause), changes: None, leaked: Vec::new() };
+                    let early = result(identity, &gateway, timer, &brief.borrow(), Some(ending));
+                    if let Err(error) = session.write_result(&early, &summarize(&early)) {
+                        tracing::error!(%error, "result.json cannot be written");
+                    }
+                },
+                status: &|| {
+                    let (steps, cost) = gateway.ledger(|ledger| (ledger.calls(Lane::Agent), ledger.spent()));
+                    let active = humantime::format_duration(Duration::from_secs(timer.active().as_secs()));
+                    let iteration = brief.borrow().iteration;
+                    format!("iteration {iteration}, {steps} steps, ${cost}, {active} at work")
+                },
+            };
             tokio::select! {
                 biased;
                 outcome = self.goal.run() => outcome,
                 () = watch.run() => Outcome::Internal,
-                () = interrupts(&mut signals, &session, &halt) => Outcome::Internal,
+                () = interrupts(&mut signals, &session, &halt, &heard) => Outcome::Internal,
             }
         };
         self.finish(outcome).await
@@ -329,12 +365,6 @@ impl Run {
         let cause = self.goal.standing.cause(outcome).cloned();
         let session = &self.goal.session;
         let signal = outcome.signal().is_some();
-        if signal {
-            // What is known is on disk before anything is ended.
-            let ending = Ending { outcome, cause: cause.as_ref(), changes: None, leaked: Vec::new() };
-            let early = self.result(Some(ending));
-            self.store(&early);
-        }
         let mut changes = if signal { None } else { self.changes().await };
         let leaked = self.goal.world.exec.shutdown(GRACE).await;
         if signal {
@@ -384,6 +414,7 @@ impl Run {
             }
         };
         self.goal.found.borrow().as_ref()?;
+        let patch = self.secrets.redact(&patch);
         if !patch.is_empty() && !self.identity.resume.is_empty() {
             match self.goal.session.write_file("changes.patch", &patch) {
                 Ok(path) => changes.patch = Some(path.to_string_lossy().into_owned()),
@@ -394,16 +425,24 @@ impl Run {
     }
 }
 
+/// What a signal needs to know of the run.
+struct Heard<'a> {
+    /// Writes the result as things stand, before anything is ended.
+    stopping: &'a dyn Fn(Outcome),
+    /// One line about how far the run is.
+    status: &'a dyn Fn() -> String,
+}
+
 /// Listens for as long as it is awaited.
-async fn interrupts(signals: &mut Option<crate::process::Signals>, session: &Session, halt: &Halt) {
+async fn interrupts(signals: &mut Option<crate::process::Signals>, session: &Session, halt: &Halt, heard: &Heard<'_>) {
     match signals {
-        Some(signals) => listen(signals, session, halt).await,
+        Some(signals) => listen(signals, session, halt, heard).await,
         None => std::future::pending().await,
     }
 }
 
 /// Takes signals as they come. A hangup, interrupt or termination is in the log before the run is halted.
-async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: &Halt) {
+async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: &Halt, heard: &Heard<'_>) {
     loop {
         match signals.next().await {
             SignalEvent::Stop(signal) => {
@@ -419,6 +458,7 @@ async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: 
                 if let Err(error) = session.sync_now().await {
                     tracing::error!(%error, "the log cannot be synced");
                 }
+                (heard.stopping)(outcome);
                 halt.set(Why::Signal(outcome));
             }
             // `process::force` tells the teardown; there is nothing to write down.
@@ -432,6 +472,7 @@ async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: 
                 halt.set(Why::Drain);
             }
             SignalEvent::Status => {
+                session.emit(Event::Notice { code: "status".to_owned(), text: (heard.status)() });
                 if let Err(error) = session.save_derived() {
                     tracing::error!(%error, "status.json cannot be written");
                 }
@@ -473,7 +514,7 @@ fn last_lines(output: &str) -> String {
 }
 
 /// The exact bytes that every later run of the session sends first.
-fn freeze(parts: &RunParts, tools: &Tools, around: &turn::Surroundings) -> Result<Frozen, Cause> {
+fn freeze(parts: &RunParts, digest: String, tools: &Tools, around: &turn::Surroundings) -> Result<Frozen, Cause> {
     let system = turn::system(&instructions(parts)?);
     let mut heads = BTreeMap::new();
     let mut endpoints = BTreeMap::new();
@@ -489,10 +530,10 @@ fn freeze(parts: &RunParts, tools: &Tools, around: &turn::Surroundings) -> Resul
     Ok(Frozen {
         goal: config.goal.clone(),
         goal_name: config.name.clone(),
-        goal_digest: goal_digest(&config.goal),
+        goal_digest: digest,
         goal_file: config.goal_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
         system,
-        environment: turn::environment(around),
+        environment: parts.secrets.redact_str(&turn::environment(around)).into_owned(),
         heads,
         config: config.yaml.clone(),
         config_digest: config.digest.clone(),

@@ -1,18 +1,21 @@
 //! The one door to a model, for every lane: reserve → log → send and retry → settle → log.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::catalog::{Endpoint, KeySource};
+use super::cleaning::{clean_error, clean_reply, held};
 use super::conversation::Conversation;
 use super::error::ModelError;
 use super::ledger::{Hit, Ledger, Reservation, caps};
 use super::reply::{Delta, Partial, Reply};
 use super::request::Front;
 use super::retry::{Next, Outage};
+use super::wire::{Decoder, Wire};
 use crate::event::{CostKnown, Event, Lane, Limits, Micros, Usage};
 use crate::session::{Attempt, Call, Fact, Message, Session, SessionError, Settled, State, Sync, WireAttempt};
-use crate::world::{Body, Halt, HttpRequest, HttpResponse, Tag, TransportError, Why, World};
+use crate::world::{Body, Halt, HttpRequest, HttpResponse, Secrets, Tag, TransportError, Why, World};
 
 /// Connecting takes no longer than this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -101,6 +104,7 @@ pub struct Gateway {
     max_wait: Duration,
     deltas: bool,
     pending_sync: RefCell<Option<Sync>>,
+    secrets: Secrets,
 }
 
 /// How one attempt ended, with what it is known to have cost.
@@ -135,7 +139,14 @@ impl Gateway {
             max_wait,
             deltas,
             pending_sync: RefCell::new(None),
+            secrets: Secrets::default(),
         }
+    }
+
+    /// Replaces these in every reply, before anybody gets to see it.
+    pub fn without(mut self, secrets: Secrets) -> Gateway {
+        self.secrets = secrets;
+        self
     }
 
     /// Read access to the ledger.
@@ -366,8 +377,9 @@ impl Gateway {
         let started = self.world.clock.elapsed();
         let mut taken = Taken::default();
         self.meter.attempting.set(true);
-        let ended = self.halt.run(self.exchange(ask, request, &mut taken)).await;
+        let mut ended = self.halt.run(self.exchange(ask, request, &mut taken)).await;
         self.meter.attempting.set(false);
+        let redacted = self.clean(endpoint.wire, &mut ended, &mut taken);
 
         let end = match &ended {
             Ok(Ok(_)) => "eof",
@@ -380,7 +392,7 @@ impl Gateway {
             n: call.n,
             attempt: number,
             method: "POST",
-            url: &url,
+            url: &self.secrets.redact_str(&url),
             request_headers: &[],
             front: &front,
             keep,
@@ -392,7 +404,7 @@ impl Gateway {
             reads: &taken.reads,
             end,
             ms: millis(self.world.clock.elapsed().saturating_sub(started)),
-            redacted: false,
+            redacted,
         })?;
         let record =
             |error: Option<String>| Attempt { status: taken.status, error, wait_ms: None, wire_offset, wire_bytes };
@@ -413,7 +425,7 @@ impl Gateway {
             Err(why) => Tried {
                 record: record(Some(format!("stopped: {}", why.name()))),
                 bill: unfinished(),
-                outcome: Err(Failed::Halted(why, taken.partial.text.clone())),
+                outcome: Err(Failed::Halted(why, taken.partial().text)),
             },
         })
     }
@@ -434,49 +446,93 @@ impl Gateway {
         taken.headers =
             response.headers.iter().filter(|(name, _)| KEPT_HEADERS.contains(&name.as_str())).cloned().collect();
         let ok = (200..300).contains(&response.status);
-        let mut decoder = endpoint.wire.decoder();
+        if ok {
+            taken.decoder = Some(endpoint.wire.decoder());
+        }
         let mut deltas: Vec<Delta> = Vec::new();
+        let mut redactor = self.secrets.redactor();
         loop {
             let chunk = tokio::select! {
                 biased;
                 chunk = response.body.next() => match chunk {
                     Ok(chunk) => chunk,
                     // Whatever had arrived decides: a stream may be complete although its end was rough.
-                    Err(error) if ok => {
+                    Err(error) => {
                         let failed = taken.failed(&error);
-                        return decoder.finish().map_err(|_| failed);
+                        return taken.reply().and_then(Result::ok).ok_or(failed);
                     }
-                    Err(error) => return Err(taken.failed(&error)),
                 },
                 () = &mut quiet => return Err(timeout("nothing new in the reply", endpoint.idle_timeout)),
                 () = &mut whole => return Err(timeout("no whole reply", ask.attempt_timeout.unwrap_or_default())),
             };
             let Some(chunk) = chunk else { break };
-            taken.reads.push(taken.body.len() as u64);
-            taken.body.extend_from_slice(&chunk);
-            if !ok {
-                if taken.body.len() > 1_000_000 {
-                    break;
-                }
-                continue;
+            taken.push(&chunk, &mut deltas)?;
+            if !ok && taken.body.len() > 1_000_000 {
+                break;
             }
-            let pushed = decoder.push(&chunk, &mut deltas);
-            taken.partial = decoder.partial();
-            pushed?;
             if !deltas.is_empty() {
                 quiet = clock.sleep(endpoint.idle_timeout);
             }
             for delta in deltas.drain(..) {
                 if let (true, Delta::Text(text)) = (self.deltas, delta) {
-                    self.session.emit(Event::ModelDelta { lane: ask.lane, text });
+                    self.show(ask.lane, &redactor.push(text.as_bytes()));
                 }
             }
         }
-        if ok {
-            return decoder.finish();
+        if self.deltas {
+            self.show(ask.lane, &redactor.flush());
+        }
+        if let Some(reply) = taken.reply() {
+            return reply;
         }
         let now = self.world.clock.now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Err(endpoint.wire.error(response.status, &response.headers, &taken.body, now))
+    }
+
+    fn show(&self, lane: Lane, text: &[u8]) {
+        if !text.is_empty() {
+            let text = String::from_utf8_lossy(text).into_owned();
+            self.session.emit(Event::ModelDelta { lane, text });
+        }
+    }
+
+    /// Replaces secrets in what arrived and in what became of it. True when the bytes that arrived held one; then
+    /// others stand in their place.
+    fn clean(&self, wire: Wire, ended: &mut Result<Result<Reply, ModelError>, Why>, taken: &mut Taken) -> bool {
+        let secrets = &self.secrets;
+        if secrets.is_empty() {
+            return false;
+        }
+        if let Ok(Err(error)) = ended {
+            *error = clean_error(secrets, error.clone());
+        }
+        if !matches!(ended, Ok(Ok(_))) {
+            let mut partial = taken.partial();
+            if let Cow::Owned(clean) = secrets.redact_str(&partial.text) {
+                partial.text = clean;
+            }
+            taken.said = Some(partial);
+        }
+        for (_, value) in &mut taken.headers {
+            *value = secrets.redact_str(value).into_owned();
+        }
+        let held = held(secrets, &taken.body);
+        let body = match ended {
+            Ok(Ok(reply)) => {
+                let cleaned = clean_reply(secrets, reply);
+                if !cleaned && !held {
+                    return false;
+                }
+                wire.compose(reply, true)
+            }
+            _ if !held => return false,
+            // What had come of a stream; nothing of it but its text is of use to anybody.
+            _ if taken.began() => wire.compose(&taken.partial().as_reply(), false),
+            _ => secrets.redact(&taken.body).into_owned(),
+        };
+        taken.body = body;
+        taken.reads = vec![0];
+        true
     }
 
     fn key(&self, endpoint: &Endpoint) -> Option<String> {
@@ -496,7 +552,10 @@ struct Taken {
     headers: Vec<(String, String)>,
     body: Vec<u8>,
     reads: Vec<u64>,
-    partial: Partial,
+    /// Of a 2xx response.
+    decoder: Option<Decoder>,
+    /// What had been said when the decoder was asked for the reply.
+    said: Option<Partial>,
     lost: Option<&'static str>,
 }
 
@@ -522,15 +581,39 @@ impl Taken {
         }
     }
 
+    fn push(&mut self, chunk: &[u8], deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        self.reads.push(self.body.len() as u64);
+        self.body.extend_from_slice(chunk);
+        self.decoder.as_mut().map_or(Ok(()), |decoder| decoder.push(chunk, deltas))
+    }
+
+    /// The reply, or why it is none; `None` for a response that is not 2xx.
+    fn reply(&mut self) -> Option<Result<Reply, ModelError>> {
+        let decoder = self.decoder.as_mut()?;
+        self.said = Some(decoder.partial());
+        Some(decoder.finish())
+    }
+
+    /// What a reply that never became whole has said.
+    fn partial(&self) -> Partial {
+        let now = || self.decoder.as_ref().map(Decoder::partial);
+        self.said.clone().or_else(now).unwrap_or_default()
+    }
+
+    /// A 2xx response was begun.
+    fn began(&self) -> bool {
+        self.status.is_some_and(|status| (200..300).contains(&status))
+    }
+
     /// What a response that did not become a reported reply is charged: nothing before a 2xx stream began, else
     /// the input and the received output at their upper bound.
     fn bill(&self, input_tokens: u64, reservation: &Reservation) -> Option<(Usage, CostKnown)> {
-        let began = self.status.is_some_and(|status| (200..300).contains(&status));
-        if !began || self.body.is_empty() {
+        if !self.began() || self.body.is_empty() {
             return None;
         }
-        let received = self.partial.output_bytes.min(reservation.max_output_tokens);
-        let usage = match &self.partial.usage {
+        let partial = self.partial();
+        let received = partial.output_bytes.min(reservation.max_output_tokens);
+        let usage = match &partial.usage {
             Some(usage) if usage.input_tokens > 0 => {
                 Usage { output_tokens: usage.output_tokens.max(received), ..usage.clone() }
             }

@@ -17,11 +17,25 @@ use crate::world::{Boxed, HttpBody, HttpRequest, HttpResponse, Transport, Transp
 pub struct Http {
     plain: RefCell<Option<reqwest::Client>>,
     tls: RefCell<Option<reqwest::Client>>,
+    /// The address of the latest request, parsed: a lane's requests all go to one.
+    latest: RefCell<Option<(String, reqwest::Url)>>,
 }
 
 impl Http {
     pub fn new() -> Http {
         Http::default()
+    }
+
+    fn url(&self, text: &str) -> Result<reqwest::Url, TransportError> {
+        if let Some((known, url)) = &*self.latest.borrow()
+            && known == text
+        {
+            return Ok(url.clone());
+        }
+        let url =
+            reqwest::Url::parse(text).map_err(|error| TransportError::Connect(format!("the address: {error}")))?;
+        *self.latest.borrow_mut() = Some((text.to_owned(), url.clone()));
+        Ok(url)
     }
 
     fn client(&self, request: &HttpRequest) -> Result<reqwest::Client, TransportError> {
@@ -51,7 +65,7 @@ impl Transport for Http {
                 "GET" => reqwest::Method::GET,
                 _ => reqwest::Method::POST,
             };
-            let mut builder = client.request(method, &request.url);
+            let mut builder = client.request(method, self.url(&request.url)?);
             for (name, value) in &request.headers {
                 builder = builder.header(name, value);
             }

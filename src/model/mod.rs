@@ -4,6 +4,7 @@
 //! the log. Called by the turn (agent), the goal loop (judge) and compaction (summarizer).
 
 mod catalog;
+mod cleaning;
 mod conversation;
 mod error;
 mod estimate;

@@ -109,3 +109,17 @@ pub struct Partial {
     /// Bytes of text, thinking and arguments received: the bound for what an unreported stream cost.
     pub output_bytes: u64,
 }
+
+impl Partial {
+    /// The text and the usage as if they were all there is.
+    pub fn as_reply(&self) -> Reply {
+        let text = (!self.text.is_empty()).then(|| Block::Text { text: self.text.clone() });
+        Reply {
+            blocks: text.into_iter().collect(),
+            stop: Stop::End,
+            usage: self.usage.clone(),
+            model: None,
+            input_transformations: None,
+        }
+    }
+}

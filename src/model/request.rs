@@ -13,6 +13,9 @@ use super::estimate::Count;
 use super::wire::Wire;
 use crate::session::Message;
 
+/// Segments are joined up to this length, so that no step has to copy much.
+const JOIN_MOST_BYTES: usize = 64 << 10;
+
 /// A tool as offered to the model.
 #[derive(Debug, Clone, Serialize)]
 pub struct ToolSchema {
@@ -44,7 +47,7 @@ pub struct Front<'a> {
 #[derive(Debug, Clone)]
 pub struct Rest {
     wire: Wire,
-    /// Sealed: sent before, never touched again. The first segment is the head.
+    /// Sealed: its bytes never change again. The first segment is the head.
     sealed: Vec<Bytes>,
     sealed_bytes: u64,
     count: Count,
@@ -82,6 +85,20 @@ impl Rest {
         self.count = self.count.plus(Count::of(&segment));
         self.sealed_bytes += segment.len() as u64;
         self.sealed.push(segment);
+        self.join();
+    }
+
+    /// Joins short segments at the end, as a binary counter carries: a long session keeps few of them (each costs a
+    /// part of a system call with every request), and no byte is copied more often than the logarithm of their number.
+    fn join(&mut self) {
+        while let [_head, .., before, last] = self.sealed.as_slice()
+            && before.len() <= last.len()
+            && before.len() + last.len() <= JOIN_MOST_BYTES
+        {
+            let joined = Bytes::from([before.as_ref(), last].concat());
+            self.sealed.truncate(self.sealed.len() - 2);
+            self.sealed.push(joined);
+        }
     }
 
     /// Encodes what was said since the last request and seals it: it is part of every request from now on.
@@ -152,4 +169,33 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         let _ = write!(out, "{byte:02x}");
         out
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Origin;
+
+    #[test]
+    fn a_long_body_keeps_few_segments_and_every_byte() {
+        let said = |n: usize| Message::User { origin: Origin::Goal, text: format!("step {n} {}", "x".repeat(n % 700)) };
+        let mut rest = Rest::new(Wire::Anthropic, "HEAD[");
+        let mut expected = b"HEAD[".to_vec();
+        for n in 0..2_000 {
+            let before = expected.len() as u64;
+            Wire::Anthropic.messages(&[said(n)], n > 0, &mut expected);
+            rest.seal(&[said(n)]);
+            assert_eq!(rest.sealed_len(), expected.len() as u64);
+            let mut news = expected[before as usize..].to_vec();
+            news.extend_from_slice(b"]}");
+            assert_eq!(rest.bytes_from(before), news, "step {n}");
+        }
+        expected.extend_from_slice(b"]}");
+        let body = rest.body(b"FRONT");
+        assert_eq!(body[1], "HEAD[", "the head stays a segment of its own");
+        assert_eq!(body[1..].concat(), expected);
+        assert_eq!(rest.digest(), hex(&Sha256::digest(&expected)));
+        let most = expected.len() / (JOIN_MOST_BYTES / 2) + 20;
+        assert!(body.len() <= most, "{} segments of {} bytes", body.len(), expected.len());
+    }
 }

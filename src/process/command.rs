@@ -5,7 +5,8 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -23,7 +24,7 @@ use super::sys;
 use super::tree::{Gone, NotStarted, Reason, Report, Request, Status};
 use super::{ProcessError, ProcessOptions};
 use crate::event::Leaked;
-use crate::world::{Boxed, Command, Ending, Exec, ExecError, Finished, JobInfo, Redactor};
+use crate::world::{Boxed, Command, CommandKind, Ending, Exec, ExecError, Finished, JobInfo, Leftover, Redactor};
 
 /// What a foreground leader leaves behind may end by itself for so long: the `tee` of a process substitution still
 /// has to write what it got.
@@ -49,7 +50,8 @@ pub(super) struct Shared {
     /// Whenever a tree is gone.
     pub ended: Notify,
     pub jobs: Jobs,
-    ledger: Option<Ledger>,
+    /// Opened when there is a folder to keep it in.
+    pub ledger: OnceLock<Ledger>,
     /// Children that this process had before it started any.
     pub strangers: Strangers,
 }
@@ -65,6 +67,8 @@ struct Entry {
     orders: mpsc::UnboundedSender<Order>,
     /// The supervisor's pid, once known.
     supervisor: Option<i32>,
+    /// What a finished command has left running, with leave.
+    kept: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,8 +79,16 @@ pub(super) enum Order {
 
 /// Where a tree's output and end go.
 enum Owner {
-    Foreground { ends: Ends, done: oneshot::Sender<Result<Finished, ExecError>> },
-    Job { id: String, started: Option<oneshot::Sender<Result<(), ExecError>>> },
+    Foreground {
+        ends: Ends,
+        done: oneshot::Sender<Result<Finished, ExecError>>,
+    },
+    /// What a command left running, with leave: nobody reads what it prints.
+    Kept,
+    Job {
+        id: String,
+        started: Option<oneshot::Sender<Result<(), ExecError>>>,
+    },
 }
 
 impl Process {
@@ -85,13 +97,6 @@ impl Process {
         let strangers = Strangers::look();
         let backend = Backend::start(&options.executable)
             .map_err(|error| ProcessError::Zygote(options.executable.clone(), error))?;
-        let ledger = match &options.ledger_dir {
-            Some(dir) => Some(Ledger::open(dir, &options.run_id)?),
-            None => None,
-        };
-        if let (Some(ledger), Some(pid)) = (&ledger, backend.pid()) {
-            ledger.record(&[pid]);
-        }
         let environment = options
             .environment
             .iter()
@@ -106,10 +111,28 @@ impl Process {
             trees: Mutex::default(),
             ended: Notify::new(),
             jobs: Jobs::default(),
-            ledger,
+            ledger: OnceLock::new(),
             strangers,
         };
-        Ok(Process { shared: Arc::new(shared) })
+        let process = Process { shared: Arc::new(shared) };
+        if let Some(dir) = process.shared.options.ledger_dir.clone() {
+            process.open_ledger(&dir)?;
+        }
+        Ok(process)
+    }
+
+    /// Keeps the ledger of children in `dir` from now on: of those alive, and of all that are started. Only the first
+    /// ledger of a process counts.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn open_ledger(&self, dir: &Path) -> Result<(), ProcessError> {
+        let ledger = Ledger::open(dir, &self.shared.options.run_id)?;
+        let ledger = self.shared.ledger.get_or_init(|| ledger);
+        let mut alive = self.shared.supervisors();
+        alive.extend(self.zygote());
+        ledger.record(&alive);
+        Ok(())
     }
 
     /// How many starts the closed gate has refused.
@@ -129,9 +152,12 @@ impl Exec for Process {
             let (done, finished) = oneshot::channel();
             let owner = Owner::Foreground { ends: Ends::new(command.keep_bytes), done };
             let tree = Arc::clone(&self.shared).launch(&command, owner).await?;
-            let _killed_when_dropped = KillWhenDropped { shared: &self.shared, tree };
+            let mut killed_when_dropped = KillWhenDropped { shared: &self.shared, tree: Some(tree) };
             // The task answers unless the runtime is going down.
-            finished.await.unwrap_or(Err(ExecError::ShuttingDown))
+            let finished = finished.await.unwrap_or(Err(ExecError::ShuttingDown));
+            // What it left may live on now.
+            killed_when_dropped.tree = None;
+            finished
         })
     }
 
@@ -183,7 +209,7 @@ impl Exec for Process {
     }
 
     fn busy(&self) -> bool {
-        !lock(&self.shared.trees).alive.is_empty()
+        lock(&self.shared.trees).alive.values().any(|entry| !entry.kept)
     }
 
     fn shutdown(&self, grace: Duration) -> Boxed<'_, Vec<Leaked>> {
@@ -193,12 +219,14 @@ impl Exec for Process {
 
 struct KillWhenDropped<'a> {
     shared: &'a Shared,
-    tree: u64,
+    tree: Option<u64>,
 }
 
 impl Drop for KillWhenDropped<'_> {
     fn drop(&mut self) {
-        self.shared.order(self.tree, Order::Kill);
+        if let Some(tree) = self.tree {
+            self.shared.order(tree, Order::Kill);
+        }
     }
 }
 
@@ -215,7 +243,7 @@ impl Shared {
             trees.last
         };
         let name = match &owner {
-            Owner::Foreground { .. } => format!("command-{id}"),
+            Owner::Foreground { .. } | Owner::Kept => format!("command-{id}"),
             Owner::Job { id, .. } => id.clone(),
         };
         let request = self.request(command, &name, matches!(owner, Owner::Job { .. }))?;
@@ -235,7 +263,7 @@ impl Shared {
         drop(writer);
         self.reap_as_init();
         let (orders, told) = mpsc::unbounded_channel();
-        lock(&self.trees).alive.insert(id, Entry { orders, supervisor: None });
+        lock(&self.trees).alive.insert(id, Entry { orders, supervisor: None, kept: false });
         let redactor = self.options.secrets.redactor();
         let task = Task { shared: Arc::clone(&self), id, command: command.clone(), begun, owner, redactor };
         tokio::spawn(task.run(tree, output, told));
@@ -248,7 +276,7 @@ impl Shared {
         match backend.spawn(request, writer.as_fd()) {
             Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                 backend.restart(&self.options.executable)?;
-                if let (Some(ledger), Some(pid)) = (&self.ledger, backend.pid()) {
+                if let (Some(ledger), Some(pid)) = (self.ledger.get(), backend.pid()) {
                     ledger.record(&[pid]);
                 }
                 backend.spawn(request, writer.as_fd())
@@ -294,6 +322,7 @@ impl Shared {
             settle: SETTLE,
             max_descendants: self.options.max_descendants,
             job,
+            keep: self.options.keep_leftovers && !job && command.kind != CommandKind::Git,
         })
     }
 
@@ -348,6 +377,10 @@ impl Task {
                     Some(Report::NotStarted(why)) => break End::NotStarted(why),
                     Some(Report::LeaderEnded { status, alive }) => self.alive(Some(status), alive),
                     Some(Report::Alive(alive)) => self.alive(None, alive),
+                    Some(Report::Kept { status, leftovers }) => {
+                        self.take_rest(&output, &mut buffer);
+                        self.keep(status, leftovers);
+                    }
                     Some(Report::Gone(gone)) => break End::Gone(gone),
                     // The supervisor died, or was killed, without a word.
                     None => {
@@ -385,7 +418,7 @@ impl Task {
         if let Some(entry) = lock(&self.shared.trees).alive.get_mut(&self.id) {
             entry.supervisor = Some(supervisor);
         }
-        if let Some(ledger) = &self.shared.ledger {
+        if let Some(ledger) = self.shared.ledger.get() {
             ledger.record(&[leader, supervisor]);
         }
         if let Owner::Job { started, .. } = &mut self.owner {
@@ -403,6 +436,7 @@ impl Task {
         let safe = self.redactor.push(chunk);
         match &mut self.owner {
             Owner::Foreground { ends, .. } => ends.write(&safe),
+            Owner::Kept => {}
             Owner::Job { id, .. } => self.shared.jobs.write(id, &safe),
         }
     }
@@ -425,7 +459,30 @@ impl Task {
         let held = self.redactor.flush();
         match &mut self.owner {
             Owner::Foreground { ends, .. } => ends.write(&held),
+            Owner::Kept => {}
             Owner::Job { id, .. } => self.shared.jobs.write(id, &held),
+        }
+    }
+
+    /// The command is over; what it left lives on, and this task goes on looking after it.
+    fn keep(&mut self, status: Status, leftovers: Vec<Leftover>) {
+        let Owner::Foreground { ends, done } = std::mem::replace(&mut self.owner, Owner::Kept) else { return };
+        if let Some(entry) = lock(&self.shared.trees).alive.get_mut(&self.id) {
+            entry.kept = true;
+        }
+        let finished = Finished {
+            ending: match status {
+                Status::Exited(code) => Ending::Exited(code),
+                Status::Signaled(signal) => Ending::Signaled(signal),
+            },
+            output: ends.finish(),
+            duration: self.begun.elapsed(),
+            leftovers,
+            kept: true,
+        };
+        if done.send(Ok(finished)).is_err() {
+            // Nobody waits any more: the command was given up, and with it what it left.
+            self.shared.order(self.id, Order::Kill);
         }
     }
 
@@ -440,6 +497,7 @@ impl Task {
                         output: ends.finish(),
                         duration: begun.elapsed(),
                         leftovers: gone.leftovers,
+                        kept: false,
                     }),
                 };
                 // Before the answer, so that who hears it finds the run idle.
@@ -447,6 +505,7 @@ impl Task {
                 // Nobody waits when the future of the command was dropped.
                 let _dropped = done.send(result);
             }
+            Owner::Kept => shared.forget(id),
             Owner::Job { id: job, mut started } => {
                 match end {
                     End::NotStarted(why) => answer(&mut started, Err(not_started(&command, why))),

@@ -136,6 +136,7 @@ impl Watch {
         let (mut status, mut reason) = (None, Reason::Ended);
         let mut kill_at: Option<Instant> = None;
         let mut settle_until: Option<Instant> = None;
+        let mut kept = false;
         loop {
             if status.is_none()
                 && let Ok(Some(exit)) = child.try_wait()
@@ -149,7 +150,13 @@ impl Watch {
             if empty {
                 break;
             }
-            let settled = !self.request.job && settle_until.is_some_and(|until| until <= now);
+            let over = !self.request.job && settle_until.is_some_and(|until| until <= now);
+            if let (true, false, true, Some(status)) = (over, kept, self.request.keep, status) {
+                kept = true;
+                // Who is in the group cannot be told here; the run ends them by the group.
+                let _dropped = self.reports.send(Report::Kept { status, leftovers: Vec::new() });
+            }
+            let settled = over && !kept;
             let late = status.is_none() && deadline.is_some_and(|deadline| deadline <= now);
             let order = self.told.recv_timeout(LOOK_EVERY).ok();
             if kill_at.is_none() && (settled || late || order.is_some()) {

@@ -66,8 +66,10 @@ pub struct ProcessOptions {
     /// Goes to children as `SPETTRO_RUN_ID` and into the ledger.
     pub run_id: String,
     /// The directory of `children.jsonl`, the ledger by which the next start finds what a crash left. Without it
-    /// none is kept.
+    /// none is kept until [`Process::open_ledger`] names one.
     pub ledger_dir: Option<PathBuf>,
+    /// What a foreground command leaves running is kept until the run ends, instead of being ended with the command.
+    pub keep_leftovers: bool,
     /// A command with more descendants is ended.
     pub max_descendants: usize,
 }
@@ -80,6 +82,7 @@ impl Default for ProcessOptions {
             secrets: Secrets::default(),
             run_id: String::new(),
             ledger_dir: None,
+            keep_leftovers: false,
             max_descendants: 1024,
         }
     }

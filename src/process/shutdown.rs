@@ -15,10 +15,11 @@ use crate::event::Leaked;
 
 /// The teardown as a whole takes at most half a second more.
 const MOST_GRACE: Duration = Duration::from_secs(6);
+/// Of the whole teardown. What was killed is waited for that long: on a starved machine it takes its time to go, and
+/// is no leak.
+const MOST_TEARDOWN: Duration = Duration::from_millis(6_500);
 /// For supervisors to kill and report, after the grace.
 const REPORT_BUDGET: Duration = Duration::from_millis(300);
-/// For orphans of killed supervisors.
-const ORPHAN_BUDGET: Duration = Duration::from_millis(150);
 /// When a tree is lost in the middle of a run there is more time.
 const LOST_BUDGET: Duration = Duration::from_secs(2);
 /// For the death of a supervisor that had not told its pid.
@@ -62,6 +63,7 @@ impl Shared {
     /// See [`crate::world::Exec::shutdown`].
     pub async fn shutdown(&self, grace: Duration) -> Vec<Leaked> {
         let grace = grace.min(MOST_GRACE);
+        let last = Instant::now() + MOST_TEARDOWN;
         let mut deadline = Instant::now() + grace + REPORT_BUDGET;
         self.gate.close().await;
         let mut killing = grace.is_zero() || signals::force();
@@ -87,13 +89,16 @@ impl Shared {
         // Without the zygote what is left of the supervisors (stopped, starved, or not even begun) falls to us, and
         // with them their trees.
         lock(&self.backend).stop();
-        let deadline = Instant::now() + ORPHAN_BUDGET;
-        self.kill_orphans_until(deadline, false).await;
+        self.kill_orphans_until(last, false).await;
         // Their tasks still have to notice.
-        while !self.idle() && Instant::now() < deadline {
+        while !self.idle() && Instant::now() < last {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        self.leaked()
+        let leaked = self.leaked();
+        if let (true, Some(ledger)) = (leaked.is_empty(), self.ledger.get()) {
+            ledger.close();
+        }
+        leaked
     }
 
     /// Kills what a dead supervisor or zygote has left to this process; resolves when it is gone, or has had enough
@@ -132,13 +137,16 @@ impl Shared {
         all.retain(|stat| stat.parent != me || !self.strangers.contains(stat));
         let survivors = proc::descendants(&all, me).into_iter().filter(|stat| stat.alive());
         survivors
-            .map(|stat| {
+            .filter_map(|stat| {
                 let command = proc::command_line(stat.pid).unwrap_or_else(|| stat.name.clone());
-                Leaked {
+                let leaked = Leaked {
                     pid: stat.pid,
                     uid: proc::uid(stat.pid).unwrap_or_default(),
                     command: self.options.secrets.redact_str(&command).into_owned(),
-                }
+                };
+                // It may have gone while it was looked at, and its number with it.
+                let there = proc::stat(stat.pid).is_some_and(|now| now.start == stat.start && now.alive());
+                there.then_some(leaked)
             })
             .collect()
     }

@@ -68,6 +68,16 @@ impl Ledger {
         Ok(Ledger { file, path, place: Place::here(), run: run.to_owned() })
     }
 
+    /// Nothing of it is alive: the next start has nothing to look for.
+    pub fn close(&self) {
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %self.path.display(), %error, "the ledger of children cannot be removed");
+            }
+            _ => {}
+        }
+    }
+
     /// Adds those of `pids` that live.
     pub fn record(&self, pids: &[i32]) {
         let mut lines = Vec::new();

@@ -21,6 +21,8 @@ pub struct Request {
     pub max_descendants: usize,
     /// A job's tree lives on without its leader.
     pub job: bool,
+    /// What a foreground leader leaves behind is reported and lives on.
+    pub keep: bool,
 }
 
 /// How a leader ended.
@@ -78,5 +80,10 @@ pub enum Report {
     },
     /// After that: so many live now.
     Alive(usize),
+    /// The leader of a foreground command ended, and what it left is kept.
+    Kept {
+        status: Status,
+        leftovers: Vec<Leftover>,
+    },
     Gone(Gone),
 }

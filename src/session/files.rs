@@ -55,8 +55,6 @@ pub(super) struct AppendFile {
     path: PathBuf,
     file: Arc<File>,
     bytes: u64,
-    device: u64,
-    inode: u64,
     failed: Option<Failure>,
 }
 
@@ -80,8 +78,7 @@ impl AppendFile {
     fn with(path: PathBuf, options: &OpenOptions, what: &'static str) -> Result<AppendFile, SessionError> {
         let opened = options.open(&path).and_then(|file| Ok((file.metadata()?, file)));
         let (meta, file) = opened.map_err(SessionError::io(what, &path))?;
-        let (bytes, device, inode) = (meta.len(), meta.dev(), meta.ino());
-        Ok(AppendFile { path, file: Arc::new(file), bytes, device, inode, failed: None })
+        Ok(AppendFile { path, file: Arc::new(file), bytes: meta.len(), failed: None })
     }
 
     /// For a sync on another thread.
@@ -109,10 +106,11 @@ impl AppendFile {
     }
 
     fn try_append(&self, line: &[u8]) -> Result<(), Failure> {
-        match std::fs::metadata(&self.path) {
-            Ok(meta) if (meta.dev(), meta.ino(), meta.len()) == (self.device, self.inode, self.bytes) => {}
+        // Without a name it was removed, or another file took its place. Asking the open file costs less than walking
+        // the path, and this is done for every line.
+        match self.file.metadata() {
+            Ok(meta) if meta.nlink() > 0 && meta.len() == self.bytes => {}
             Ok(_) => return Err(Failure::Foreign),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Failure::Foreign),
             Err(error) => return Err(Failure::io("check", &error)),
         }
         let mut written = 0;

@@ -152,6 +152,23 @@ fn busy(path: &Path, what: &str) -> SessionError {
     SessionError::Busy { what: what.to_owned(), holder }
 }
 
+/// A session folder that nobody has open, nor can open while this lives.
+#[derive(Debug)]
+pub struct Unused {
+    _shared: Option<File>,
+}
+
+/// Keeps the session in `dir` from being opened, unless somebody has it open: then `None`. Who wants to open it
+/// meanwhile waits.
+pub fn unused(dir: &Path) -> Option<Unused> {
+    match File::open(dir.join(LOCK_FILE)) {
+        Ok(file) => file.try_lock_shared().is_ok().then_some(Unused { _shared: Some(file) }),
+        // Without a lock nobody has ever got to open it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Unused { _shared: None }),
+        Err(_) => None,
+    }
+}
+
 /// Whether anybody holds the lock now. A missing or unreadable file is held by nobody.
 pub(super) fn is_held(path: &Path) -> bool {
     // A shared lock, so that two lists at once do not see each other; it is gone with `file`.

@@ -26,7 +26,7 @@ pub use error::SessionError;
 pub use facts::*;
 pub use fold::{OpenJob, Output, State, fold};
 pub use handle::{Listener, Opened, Session};
-pub use lock::{Live, WorkspaceLock, live};
+pub use lock::{Live, Unused, WorkspaceLock, live, unused};
 pub use spool::Spool;
 pub use store::{Listed, Store, check_id};
 pub use sync::Sync;

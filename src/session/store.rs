@@ -55,20 +55,30 @@ impl Store {
 
     /// Sessions of a workspace, newest first; broken ones are skipped with a note.
     pub fn list(&self, world: &World, workspace: &Path) -> (Vec<Listed>, Vec<String>) {
-        let (mut sessions, mut notes) = (Vec::new(), Vec::new());
+        let (sessions, broken) = self.entries(world, workspace);
+        let notes = broken.into_iter().map(|(id, error)| match id {
+            Some(id) => format!("skipped `{id}`: {error}"),
+            None => error.to_string(),
+        });
+        (sessions, notes.collect())
+    }
+
+    /// Sessions of a workspace, newest first, and why some are none; without an id the folder itself is at fault.
+    fn entries(&self, world: &World, workspace: &Path) -> (Vec<Listed>, Vec<(Option<String>, SessionError)>) {
+        let (mut sessions, mut broken) = (Vec::new(), Vec::new());
         let folder = self.root.join(workspace_hash(workspace));
         let dirs = sessions_in(world, &folder).unwrap_or_else(|error| {
-            notes.push(error.to_string());
+            broken.push((None, error));
             Vec::new()
         });
         for (id, dir) in dirs {
             match listed(&id, &dir) {
                 Ok(session) => sessions.push(session),
-                Err(error) => notes.push(format!("skipped `{id}`: {error}")),
+                Err(error) => broken.push((Some(id), error)),
             }
         }
         sessions.sort_by(|a, b| b.updated.cmp(&a.updated).then_with(|| b.id.cmp(&a.id)));
-        (sessions, notes)
+        (sessions, broken)
     }
 
     /// What a list would say of the session in `dir`.
@@ -82,9 +92,15 @@ impl Store {
     /// An id, a unique prefix (this workspace first, then any), or `latest` (of this workspace) → its folder.
     pub fn find(&self, world: &World, workspace: &Path, id: &str) -> Result<PathBuf, SessionError> {
         if id == "latest" {
-            let newest = self.list(world, workspace).0.into_iter().next();
-            let none = || SessionError::NoneSaved { workspace: workspace.display().to_string() };
-            return newest.map(|session| session.dir).ok_or_else(none);
+            let (sessions, mut broken) = self.entries(world, workspace);
+            return match sessions.into_iter().next() {
+                Some(newest) => Ok(newest.dir),
+                // Of several that are broken the last is the newest: ids sort by their time.
+                None => Err(broken.pop().map_or_else(
+                    || SessionError::NoneSaved { workspace: workspace.display().to_string() },
+                    |(_, error)| error,
+                )),
+            };
         }
         check_id(id)?;
         let here = self.root.join(workspace_hash(workspace));
@@ -109,6 +125,24 @@ impl Store {
             }
         }
         Err(SessionError::Unknown { id: id.to_owned() })
+    }
+
+    /// The folders of all sessions, of every workspace, that hold a file `name`: the `most` in which it was written
+    /// last, the newest first. A store that is not there has none.
+    ///
+    /// # Errors
+    /// When a folder of the store cannot be listed.
+    pub fn with_file(&self, world: &World, name: &str, most: usize) -> Result<Vec<PathBuf>, SessionError> {
+        let mut found = Vec::new();
+        for workspace in folders_in(world, &self.root)? {
+            for (_, dir) in sessions_in(world, &self.root.join(workspace))? {
+                if let Ok(written) = std::fs::metadata(dir.join(name)).and_then(|meta| meta.modified()) {
+                    found.push((written, dir));
+                }
+            }
+        }
+        found.sort();
+        Ok(found.into_iter().rev().take(most).map(|(_, dir)| dir).collect())
     }
 
     /// Where a session of a workspace is or would be. The id is not checked here.

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::args::Args;
-use super::dispatch::{Done, Place};
+use super::dispatch::{Done, Place, ToolOptions};
 use super::error::ToolError;
 use super::output::{escape, escape_line, one_line, thousands};
 use crate::event::ToolStatus;
-use crate::world::{Captured, Command, CommandKind, Ending, ExecError, Finished, Leftover};
+use crate::process;
+use crate::world::{Captured, Command, CommandKind, Ending, ExecError, Finished};
 
 /// Most bytes kept from the start and from the end of a command's output.
 const KEEP_BYTES: usize = 2 << 20;
@@ -63,7 +64,7 @@ pub(super) async fn run(at: Place<'_>, args: &Args, next_job: &str) -> Result<Do
     Ok(Done {
         status: status(finished.ending),
         output_bytes: Some(finished.output.total_bytes()),
-        ..Done::ok(report(&finished, timeout, at.options.jobs))
+        ..Done::ok(report(&finished, timeout, at.options))
     })
 }
 
@@ -77,8 +78,10 @@ fn status(ending: Ending) -> ToolStatus {
 }
 
 /// The output and, each on a line of its own, what it left running and how it ended.
-fn report(finished: &Finished, timeout: Duration, jobs: bool) -> String {
+fn report(finished: &Finished, timeout: Duration, options: &ToolOptions) -> String {
     let mut text = captured(&finished.output);
+    let failed = finished.ending != Ending::Exited(0);
+    let hint = if failed { process::hint(&text, &options.removed) } else { None };
     let mut line = |line: &str| {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
@@ -86,7 +89,7 @@ fn report(finished: &Finished, timeout: Duration, jobs: bool) -> String {
         text.push_str(line);
     };
     if !finished.leftovers.is_empty() {
-        line(&leftovers(&finished.leftovers, jobs));
+        line(&leftovers(finished, options.jobs));
     }
     match finished.ending {
         Ending::Exited(0) => {}
@@ -101,6 +104,9 @@ fn report(finished: &Finished, timeout: Duration, jobs: bool) -> String {
         Ending::TooManyProcesses => {
             line("[killed: it started more than 1,024 processes; everything it started was ended]");
         }
+    }
+    if let Some(hint) = hint {
+        line(&format!("[hint: {hint}]"));
     }
     if text.is_empty() { "[no output]".into() } else { text }
 }
@@ -118,13 +124,19 @@ fn captured(output: &Captured) -> String {
     text
 }
 
-fn leftovers(left: &[Leftover], jobs: bool) -> String {
-    let (noun, verb) = if left.len() == 1 { ("process", "was") } else { ("processes", "were") };
+fn leftovers(finished: &Finished, jobs: bool) -> String {
+    let left = &finished.leftovers;
+    let (noun, verb) = match (finished.kept, left.len()) {
+        (true, 1) => ("process", "runs on until the run ends"),
+        (true, _) => ("processes", "run on until the run ends"),
+        (false, 1) => ("process", "was stopped"),
+        (false, _) => ("processes", "were stopped"),
+    };
     let mut names: Vec<String> =
         left.iter().take(LEFT_NAMES).map(|one| format!("{} {}", one.pid, escape_line(one.name.as_bytes()))).collect();
     if left.len() > LEFT_NAMES {
         names.push(format!("and {} more", left.len() - LEFT_NAMES));
     }
-    let hint = if jobs { " Use run_in_background to keep a process." } else { "" };
-    format!("[{} background {noun} left by this command {verb} stopped: {}.{hint}]", left.len(), names.join(", "))
+    let hint = if jobs && !finished.kept { " Use run_in_background to keep a process." } else { "" };
+    format!("[{} background {noun} left by this command {verb}: {}.{hint}]", left.len(), names.join(", "))
 }

@@ -1,5 +1,6 @@
 //! The one door to a tool.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::{bash, search, tasks};
 use crate::event::{TaskGraph, ToolStatus};
 use crate::model::ToolSchema;
 use crate::session::{ReadMark, Spool};
-use crate::world::{Roots, World};
+use crate::world::{Roots, Secrets, World};
 
 const SUMMARY_CHARS: usize = 120;
 
@@ -32,6 +33,10 @@ pub struct ToolOptions {
     pub own_dirs: Vec<std::path::PathBuf>,
     /// Offer the job tools and `wait` (background jobs).
     pub jobs: bool,
+    /// Names of variables that were taken out of the commands' environment.
+    pub removed: Vec<String>,
+    /// Replaced in everything that a tool gives.
+    pub secrets: Secrets,
 }
 
 /// A tool call of a reply.
@@ -221,7 +226,7 @@ impl Tools {
         budget_chars: usize,
     ) -> Ran {
         let (tool, summary) = self.describe(call);
-        let done = match self.perform(world, roots, spool, call, budget_chars).await {
+        let mut done = match self.perform(world, roots, spool, call, budget_chars).await {
             Ok(done) => done,
             // What the model wrote may come back in it, control characters too.
             Err(error) => {
@@ -233,6 +238,10 @@ impl Tools {
         }
         if let Some(tasks) = &done.tasks {
             self.tasks = tasks.clone();
+        }
+        // Once, before anything measures, stores or sends it.
+        if let Cow::Owned(clean) = self.options.secrets.redact_str(&done.text) {
+            done.text = clean;
         }
         let full = done.text;
         let mut kept = None;

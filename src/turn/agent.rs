@@ -2,7 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use super::nudge::{Repeat, Repeats};
@@ -100,6 +103,8 @@ pub struct Agent {
     wound_down: bool,
     /// The last reply ended because the window is full.
     full: bool,
+    /// The latest reply is logged, and the disk was not told yet.
+    unsynced: bool,
     recent: VecDeque<Message>,
     /// Jobs whose end, or whose leader's, the agent was told.
     jobs_told: BTreeMap<String, JobState>,
@@ -130,6 +135,7 @@ impl Agent {
             spool,
             wound_down: false,
             full: false,
+            unsynced: false,
             recent: VecDeque::new(),
             jobs_told: BTreeMap::new(),
             over: None,
@@ -202,7 +208,9 @@ impl Agent {
             if !text.trim().is_empty() {
                 turn.last_text = text;
             }
-            if let Some(done) = self.act(&mut turn, &reply).await? {
+            let acted = self.act(&mut turn, &reply).await?;
+            self.sync_reply();
+            if let Some(done) = acted {
                 return Ok(done);
             }
         }
@@ -326,8 +334,15 @@ impl Agent {
         // The gateway has logged it, as the last entry there is.
         let entry = self.parts.session.last_entry();
         self.parts.history.push(entry, reply.message());
-        self.parts.gateway.sync_beside();
+        self.unsynced = true;
         Ok(reply)
+    }
+
+    /// Lets the disk catch up with the latest reply, once. The next call waits for it.
+    fn sync_reply(&mut self) {
+        if std::mem::take(&mut self.unsynced) {
+            self.parts.gateway.sync_beside();
+        }
     }
 
     /// Acts on a reply that arrived whole; `Some` ends the turn.
@@ -508,26 +523,17 @@ impl Agent {
         let ended = {
             let run = self.parts.tools.run(&world, &self.parts.roots, &self.spool, call, budget);
             tokio::pin!(run);
-            tokio::select! {
-                biased;
-                ran = &mut run => Some(ran),
-                mut why = halt.wait() => 'ended: {
-                    if why == Why::Drain {
-                        // Who only waits has nothing to finish.
-                        let patience = if tool == "wait" { Duration::ZERO } else { DRAIN_FOR };
-                        tokio::select! {
-                            biased;
-                            ran = &mut run => break 'ended Some(ran),
-                            signal = halt.signalled() => why = signal,
-                            () = world.clock.sleep(patience) => break 'ended None,
-                        }
-                    }
-                    let grace = if matches!(why, Why::Signal(_)) { 5 } else { 1 };
-                    tokio::select! {
-                        biased;
-                        ran = &mut run => Some(ran),
-                        _ = world.exec.shutdown(Duration::from_secs(grace)) => None,
-                    }
+            let begun = poll_fn(|context| Poll::Ready(run.as_mut().poll(context))).await;
+            // The disk catches up while the command works, not before it starts.
+            if std::mem::take(&mut self.unsynced) {
+                self.parts.gateway.sync_beside();
+            }
+            match begun {
+                Poll::Ready(ran) => Some(ran),
+                Poll::Pending => {
+                    // Who only waits has nothing to finish.
+                    let patience = if tool == "wait" { Duration::ZERO } else { DRAIN_FOR };
+                    unless_halted(run, &halt, &world, patience).await
                 }
             }
         };
@@ -608,6 +614,35 @@ fn call_ended(error: CallError) -> Ended {
     }
 }
 
+/// A call to its end; `None` when the run was halted first, and what the call started is ended. A draining run lets
+/// it finish for `patience`.
+async fn unless_halted(
+    mut run: Pin<&mut impl Future<Output = Ran>>,
+    halt: &Halt,
+    world: &World,
+    patience: Duration,
+) -> Option<Ran> {
+    let mut why = tokio::select! {
+        biased;
+        ran = &mut run => return Some(ran),
+        why = halt.wait() => why,
+    };
+    if why == Why::Drain {
+        tokio::select! {
+            biased;
+            ran = &mut run => return Some(ran),
+            signal = halt.signalled() => why = signal,
+            () = world.clock.sleep(patience) => return None,
+        }
+    }
+    let grace = if matches!(why, Why::Signal(_)) { 5 } else { 1 };
+    tokio::select! {
+        biased;
+        ran = &mut run => Some(ran),
+        _ = world.exec.shutdown(Duration::from_secs(grace)) => None,
+    }
+}
+
 /// `exited with 0`, `was killed`, …
 fn job_state(state: &JobState) -> String {
     match state {
@@ -680,15 +715,12 @@ impl Agent {
             ran.status = ToolStatus::Interrupted;
             self.record(&call, &ran, took)?;
         }
-        if !in_turn {
-            return Ok(());
-        }
         match last_step(state) {
+            _ if !in_turn => {}
             LastStep::Open => {}
             LastStep::Cut => self.operator("You were interrupted here; go on.")?,
-            LastStep::Over { complete } => {
-                let last_text = last_text.clone();
-                self.over = Some(TurnDone { end: TurnEnd::Done, last_text, complete, why: None });
+            LastStep::Over { end, complete, why } => {
+                self.over = Some(TurnDone { end, last_text: last_text.clone(), complete, why });
             }
         }
         self.jobs_are_gone(&state.open_jobs)
@@ -726,28 +758,32 @@ enum LastStep {
     /// The agent spoke last, and was not through: a word must follow, since a request ends with what is to be answered.
     Cut,
     /// The reply that ended the turn is there; only the line that says so is missing.
-    Over { complete: Option<String> },
+    Over { end: TurnEnd, complete: Option<String>, why: Option<String> },
 }
 
 fn last_step(state: &State) -> LastStep {
     match state.unsent.last() {
         Some(Message::Assistant { interrupted: true, .. }) => LastStep::Cut,
-        Some(Message::Assistant { blocks, refused: None, .. })
-            if !blocks.iter().any(|block| matches!(block, Block::Call { .. })) =>
-        {
+        Some(Message::Assistant { refused: Some(why), .. }) => {
+            LastStep::Over { end: TurnEnd::Refused, complete: None, why: Some(why.clone()) }
+        }
+        Some(Message::Assistant { blocks, .. }) if !blocks.iter().any(|block| matches!(block, Block::Call { .. })) => {
             let settled = state.calls.iter().rev().find(|(call, _)| call.lane == Lane::Agent);
             let stop = settled.and_then(|(_, settled)| settled.as_ref()).map(|settled| settled.stop.as_str());
             let silent = crate::model::blocks_text(blocks).trim().is_empty();
             match stop {
                 // The provider goes on from the assistant's own message.
                 Some("pause") => LastStep::Open,
-                Some("end" | "stop_sequence") if !silent => LastStep::Over { complete: None },
+                Some("end" | "stop_sequence") if !silent => {
+                    LastStep::Over { end: TurnEnd::Done, complete: None, why: None }
+                }
                 _ => LastStep::Cut,
             }
         }
-        Some(Message::Tool { .. }) => {
-            completed(state).map_or(LastStep::Open, |summary| LastStep::Over { complete: Some(summary) })
-        }
+        Some(Message::Tool { .. }) => match completed(state) {
+            complete @ Some(_) => LastStep::Over { end: TurnEnd::Done, complete, why: None },
+            None => LastStep::Open,
+        },
         _ => LastStep::Open,
     }
 }

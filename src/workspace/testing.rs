@@ -42,6 +42,7 @@ impl Exec for TestExec {
             let mut head = output.stdout;
             head.extend(output.stderr);
             Ok(Finished {
+                kept: false,
                 ending: Ending::Exited(output.status.code().unwrap_or(-1)),
                 output: Captured { head, ..Captured::default() },
                 duration: Duration::ZERO,

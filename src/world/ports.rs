@@ -165,7 +165,7 @@ pub enum Ending {
     TooManyProcesses,
 }
 
-/// A process that a foreground command left running, and that was stopped.
+/// A process that a foreground command left running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftover {
     pub pid: i32,
@@ -178,6 +178,8 @@ pub struct Finished {
     pub output: Captured,
     pub duration: Duration,
     pub leftovers: Vec<Leftover>,
+    /// Its leftovers live on until the run ends; otherwise they were stopped.
+    pub kept: bool,
 }
 
 /// Why a command was not started.
@@ -256,7 +258,7 @@ pub struct JobInfo {
 /// Commands, checks, jobs and spettro's own git.
 pub trait Exec {
     /// Runs a command to its end: its leader's exit, its timeout or the teardown. What it left running is ended
-    /// and named. Dropping the future kills the whole tree at once.
+    /// and named, or kept and named where the run says so. Dropping the future kills the whole tree at once.
     fn run(&self, command: Command) -> Boxed<'_, Result<Finished, ExecError>>;
 
     /// Starts a background job named `job` (`job-N`).
@@ -275,7 +277,8 @@ pub trait Exec {
     /// Resolves when any job has printed or changed state since the call.
     fn changed(&self) -> Boxed<'_, ()>;
 
-    /// True while a command, a check or a job has a living process.
+    /// True while a command, a check or a job has a living process; what a finished command was allowed to leave is
+    /// none.
     fn busy(&self) -> bool;
 
     /// Refuses every further start, ends all trees in parallel (TERM, KILL after `grace`), and resolves with what

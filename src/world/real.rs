@@ -1,5 +1,7 @@
 //! The real clock, chance, directories and environment.
 
+#![allow(clippy::disallowed_methods, reason = "this is where clock, environment and listings are real")]
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;

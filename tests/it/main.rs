@@ -12,6 +12,7 @@ mod jobs;
 mod process;
 mod provider;
 mod provider_tests;
+mod readme;
 mod resume;
 mod rooms;
 mod sandbox;
@@ -19,4 +20,6 @@ mod sandbox_tests;
 mod source;
 mod source_rules;
 mod streams;
+#[cfg(target_os = "linux")]
+mod supervision;
 mod wires;

@@ -7,7 +7,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "tests look at the real thing")]
 
 #[path = "process/support.rs"]
-mod support;
+pub(crate) mod support;
 
 #[path = "process/commands.rs"]
 mod commands;

@@ -74,6 +74,9 @@ impl Builder<'_> {
     fn missing(&mut self, key: &str, hint: String) {
         if self.is_missing(key) {
             let mut problem = self.context.primary.whole(key, "missing");
+            if problem.key != key {
+                problem.message = format!("`{key}` is missing");
+            }
             problem.hint = Some(hint);
             self.problems.push(problem);
         }

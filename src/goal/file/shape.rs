@@ -326,7 +326,9 @@ impl<'a> Reader<'a> {
             self.at.pop();
             return None;
         };
-        if model.get("provider").is_none() && scalar::model_id(id).is_err() {
+        // With an address of its own a model needs no provider.
+        let placed = model.get("provider").is_some() || model.get("base_url").is_some();
+        if !placed && scalar::model_id(id).is_err() {
             let message = format!("`{}` is not `provider/model`", cut(id));
             self.at.push(Step::Key("id".to_owned()));
             self.fail_with(message, "write the provider before a slash, or give it as `provider`");

@@ -1,10 +1,12 @@
 //! The `anthropic` wire: `POST /v1/messages` with server-sent events.
 
+mod compose;
 mod decode;
 mod encode;
 
 use super::stream::Stream;
 
+pub(super) use compose::compose;
 pub(super) use encode::{front, head, messages};
 
 pub(super) type Decoder = Stream<decode::Messages>;

@@ -4,6 +4,8 @@
 //! gateway (live) and by whoever reads recorded bytes.
 
 mod anthropic;
+#[cfg(test)]
+mod compose_tests;
 mod error;
 mod history;
 mod json;
@@ -100,6 +102,15 @@ impl Wire {
         match self {
             Wire::Anthropic => Decoder(Kind::Anthropic(Box::default())),
             Wire::OpenAiChat => Decoder(Kind::OpenAiChat(Box::default())),
+        }
+    }
+
+    /// An event stream that decodes to `reply`: stored in place of received bytes that hold a secret. Without `whole`
+    /// the events that end a reply are left out.
+    pub fn compose(self, reply: &Reply, whole: bool) -> Vec<u8> {
+        match self {
+            Wire::Anthropic => anthropic::compose(reply, whole),
+            Wire::OpenAiChat => openai_chat::compose(reply, whole),
         }
     }
 

@@ -1,11 +1,13 @@
 //! The `openai-chat` wire: `POST /chat/completions`, of OpenAI and of the many servers that copy it.
 
 mod calls;
+mod compose;
 mod decode;
 mod encode;
 
 use super::stream::Stream;
 
+pub(super) use compose::compose;
 pub(super) use encode::{front, head, messages};
 
 pub(super) type Decoder = Stream<decode::Chat>;

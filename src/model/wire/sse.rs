@@ -138,6 +138,17 @@ impl Parser {
     }
 }
 
+/// Appends one event; `data` may have line ends.
+pub(super) fn write(out: &mut Vec<u8>, name: Option<&str>, data: &str) {
+    if let Some(name) = name {
+        out.extend_from_slice(format!("event: {name}\n").as_bytes());
+    }
+    for line in data.split('\n') {
+        out.extend_from_slice(format!("data: {line}\n").as_bytes());
+    }
+    out.push(b'\n');
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -35,6 +35,8 @@ enum Phase {
     Settling {
         until: Instant,
     },
+    /// A foreground leader has ended, and what it left may live on.
+    Kept,
     Terminating {
         until: Instant,
     },
@@ -298,9 +300,16 @@ impl Supervisor {
                     send(&self.control, &Report::LeaderEnded { status, alive });
                 }
             }
-            Phase::Settling { until } if until <= now => self.terminate(Reason::Ended, self.request.grace),
+            Phase::Settling { until } if until <= now => match self.status {
+                Some(status) if self.request.keep => {
+                    self.phase = Phase::Kept;
+                    let leftovers = self.living().iter().map(leftover).collect();
+                    send(&self.control, &Report::Kept { status, leftovers });
+                }
+                _ => self.terminate(Reason::Ended, self.request.grace),
+            },
             Phase::Terminating { until } if until <= now => self.phase = Phase::Killing { since: now },
-            Phase::Settling { .. } | Phase::Terminating { .. } | Phase::Killing { .. } => {}
+            Phase::Settling { .. } | Phase::Kept | Phase::Terminating { .. } | Phase::Killing { .. } => {}
         }
         if let Phase::Killing { since } = self.phase {
             kill_pass(self.me, |_| false);
@@ -388,6 +397,7 @@ impl Supervisor {
         let due = match self.phase {
             Phase::Running => self.deadline.map_or(self.next_count, |deadline| deadline.min(self.next_count)),
             Phase::Settling { until } | Phase::Terminating { until } => until.min(self.next_count),
+            Phase::Kept => self.next_count,
             // Quick passes first: whoever forks must be outrun. Later only for what the kernel holds back.
             Phase::Killing { since } if now.duration_since(since) < Duration::from_millis(500) => {
                 now + Duration::from_millis(1)

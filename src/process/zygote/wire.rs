@@ -121,6 +121,7 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         .int(millis(request.settle))
         .int(request.max_descendants as u64)
         .int(u64::from(request.job))
+        .int(u64::from(request.keep))
         .finish()
 }
 
@@ -135,6 +136,7 @@ pub fn decode_request(message: &[u8]) -> Option<Request> {
         settle: Duration::from_millis(reader.int()?),
         max_descendants: reader.int()? as usize,
         job: reader.int()? != 0,
+        keep: reader.int()? != 0,
     })
 }
 
@@ -160,6 +162,7 @@ pub fn encode_report(report: &Report) -> Vec<u8> {
         }
         Report::LeaderEnded { status, alive } => status_to(Writer::new(4), Some(*status)).int(*alive as u64),
         Report::Alive(alive) => Writer::new(5).int(*alive as u64),
+        Report::Kept { status, leftovers } => status_to(Writer::new(7), Some(*status)).processes(leftovers),
         Report::Gone(gone) => status_to(Writer::new(6), gone.status)
             .int(gone.reason as u64)
             .processes(&gone.leftovers)
@@ -181,6 +184,7 @@ pub fn decode_report(message: &[u8]) -> Option<Report> {
         }),
         4 => Report::LeaderEnded { status: status_from(&mut reader)??, alive: reader.int()? as usize },
         5 => Report::Alive(reader.int()? as usize),
+        7 => Report::Kept { status: status_from(&mut reader)??, leftovers: reader.processes()? },
         6 => Report::Gone(Gone {
             status: status_from(&mut reader)?,
             reason: match reader.int()? {
@@ -241,6 +245,7 @@ mod tests {
             settle: Duration::ZERO,
             max_descendants: 1024,
             job: true,
+            keep: true,
         };
         let mut sent = encode_request(&request);
         sent.extend(encode_terminate(Terminate { grace_ms: 7 }));
@@ -274,6 +279,7 @@ mod tests {
             Report::NotStarted(NotStarted::Other(7)),
             Report::LeaderEnded { status: Status::Signaled(9), alive: 2 },
             Report::Alive(0),
+            Report::Kept { status: Status::Exited(0), leftovers: vec![process(3, "daemon")] },
             gone(Some(Status::Exited(255)), Reason::Ended),
             gone(None, Reason::Lost),
             gone(Some(Status::Signaled(15)), Reason::TimedOut),

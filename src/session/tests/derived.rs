@@ -256,10 +256,10 @@ fn metadata_tasks_and_status_say_where_the_session_stands() {
     let tasks = json("tasks.json");
     assert_eq!(
         (&tasks["seq"], &tasks["tasks"][0]["id"], &tasks["highest_id"]),
-        (&35.into(), &"task-1".into(), &1.into())
+        (&39.into(), &"task-1".into(), &1.into())
     );
     let status = json("status.json");
-    assert_eq!((&status["seq"], &status["state"], &status["run"]), (&35.into(), &"running".into(), &"run-1".into()));
+    assert_eq!((&status["seq"], &status["state"], &status["run"]), (&39.into(), &"running".into(), &"run-1".into()));
     assert_eq!((&status["steps"], &status["iterations"]), (&2.into(), &20.into()));
     assert_eq!((&status["occupancy_tokens"], &status["window_tokens"]), (&45.into(), &1000.into()));
     assert_eq!(status["tool"], "bash \"ls\"");

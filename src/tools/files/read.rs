@@ -23,6 +23,8 @@ pub(in crate::tools) fn read(at: Place<'_>, args: &Args) -> Result<Done, ToolErr
     let mark = file.mark(&content);
     let first = args.number("offset").unwrap_or(1);
     let most = args.number("limit").unwrap_or(PAGE_LINES).min(PAGE_LINES);
+    // Before lines are numbered and clipped: a secret may be longer than either leaves it.
+    let content = at.options.secrets.redact(&content);
     let text = page(&file.label, &content, first, most)?;
     Ok(Done { marks: vec![mark], ..Done::ok(text) })
 }

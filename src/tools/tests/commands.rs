@@ -10,6 +10,7 @@ fn ended(ending: Ending, head: &[u8]) -> Result<Finished, ExecError> {
         output: Captured { head: head.to_owned(), omitted_bytes: 0, tail: Vec::new() },
         duration: Duration::from_secs(1),
         leftovers: Vec::new(),
+        kept: false,
     })
 }
 
@@ -89,6 +90,42 @@ async fn what_it_left_running_is_named() {
     let one = left(&[(7, "a\nb")]);
     let ran = bash(&mut rig, ended(Ending::Exited(3), b"").map(|f| Finished { leftovers: one, ..f })).await;
     assert_eq!(ran.text, "[1 background process left by this command was stopped: 7 a\\x0ab.]\n[exit status 3]");
+    let kept = |names| ended(Ending::Exited(0), b"").map(|f| Finished { leftovers: left(names), kept: true, ..f });
+    let ran = bash(&mut rig, kept(&[(7, "daemon")])).await;
+    assert_eq!(ran.text, "[1 background process left by this command runs on until the run ends: 7 daemon.]");
+    let ran = bash(&mut rig, kept(&[(7, "daemon"), (8, "other")])).await;
+    assert_eq!(ran.text, "[2 background processes left by this command run on until the run ends: 7 daemon, 8 other.]");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_failure_that_names_a_removed_variable_gets_a_hint() {
+    let mut rig = Rig::with(|options| options.removed = vec!["NPM_TOKEN".into()]);
+    let said = b"sh: NPM_TOKEN: unbound variable";
+    let ran = bash(&mut rig, ended(Ending::Exited(1), said)).await;
+    let (before, hint) = ran.text.split_once("\n[hint: ").expect("a hint");
+    assert_eq!(before, "sh: NPM_TOKEN: unbound variable\n[exit status 1]");
+    assert!(hint.contains("env: {pass: [NPM_TOKEN]}"), "{hint}");
+    let ran = bash(&mut rig, ended(Ending::Exited(0), said)).await;
+    assert_eq!(ran.text, "sh: NPM_TOKEN: unbound variable", "what works needs no hint");
+    let ran = bash(&mut rig, ended(Ending::Exited(1), b"NPM_TOKENS")).await;
+    assert_eq!(ran.text, "NPM_TOKENS\n[exit status 1]");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn secrets_are_in_no_result() {
+    let secret = "hunter2-hunter2";
+    let secrets = Secrets::new([("TOKEN".to_owned(), secret.to_owned())]);
+    let mut rig = Rig::with(|options| options.secrets = secrets);
+    // Where a long line is clipped, half of it would be left.
+    let long = format!("{}{secret}", "x".repeat(1_990));
+    std::fs::write(rig.roots.real.join("f"), format!("a {secret} b\n{long}\n")).expect("a file");
+    let read = rig.call("file-read", serde_json::json!({"path": "f"})).await;
+    assert!(read.text.contains("a «secret:TOKEN» b") && !read.text.contains("hunter2"), "{}", read.text);
+    assert!(!read.full.contains("hunter2"));
+    let grep = rig.call("grep", serde_json::json!({"pattern": "a .* b"})).await;
+    assert!(grep.text.contains("«secret:TOKEN»") && !grep.text.contains("hunter2"), "{}", grep.text);
+    let missing = rig.call("file-read", serde_json::json!({"path": secret})).await;
+    assert!(missing.text.contains("«secret:TOKEN»") && !missing.text.contains(secret), "{}", missing.text);
 }
 
 #[tokio::test(flavor = "current_thread")]

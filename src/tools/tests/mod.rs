@@ -160,6 +160,8 @@ fn options(own: PathBuf) -> ToolOptions {
         command_limit: Duration::from_secs(600),
         own_dirs: vec![own],
         jobs: true,
+        removed: Vec::new(),
+        secrets: Secrets::default(),
     }
 }
 

@@ -348,7 +348,7 @@ fn instructions_stand_in_the_system_prompt_and_the_environment_opens_the_first_m
     for part in [workspace.as_str(), "branch main, 1 uncommitted files", "tidy up", "- true: true"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert!(ended.finished.stdout.contains("1 files were dirty at start: dirty"));
+    assert!(ended.finished.stdout.contains("1 dirty at start: dirty"));
     case.provider.finish();
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::provider::{Lane, Provider, Reply, Request, Script, Served, Step, Usage, respond_with};
+use crate::provider::{Provider, Reply, Request, Script, Served, Step, Usage, Wire, respond_with};
 use crate::sandbox::{Finished, PATIENCE, Sandbox};
 
 /// What a continuation begins with: the agent's requests hold one for each iteration after the first.
@@ -76,7 +76,11 @@ pub struct Scene {
 
 impl Scene {
     pub fn new(script: Script, goal: &str) -> Scene {
-        let (sandbox, provider) = (Sandbox::new(), script.start());
+        Scene::on(Wire::Anthropic, script, goal)
+    }
+
+    pub fn on(wire: Wire, script: Script, goal: &str) -> Scene {
+        let (sandbox, provider) = (Sandbox::new().wire(wire), script.start());
         let goal = sandbox.goal(&provider, goal);
         Scene { sandbox, provider, goal }
     }

@@ -1,11 +1,12 @@
 //! `kill -9` in the windows that matter: between what was written down and what depends on it.
 
-use std::path::Path;
+use serde_json::Value;
 
 use super::support::{
-    GOAL, LASTING, Scene, append, assert_dead, audit, facts, judge, judged_iteration, script, wait_for_pids, worker,
+    GOAL, LASTING, Scene, append, assert_dead, audit, facts, iteration_of, judge, judged_iteration, script,
+    wait_for_pids, worker,
 };
-use crate::provider::{Lane, Reply, Script};
+use crate::provider::{Lane, Reply, Request, Script, Wire, respond_with};
 use crate::sandbox::PATIENCE;
 
 #[test]
@@ -222,28 +223,89 @@ fn killed_right_after_the_reply_that_ends_a_turn_the_turn_is_over() {
     scene.provider.finish();
 }
 
-#[test]
-fn the_log_can_end_behind_any_of_its_lines() {
-    let scene = Scene::of(2);
+/// Runs a goal, then cuts its log behind each line in turn, from the first call to the last before the end, and goes
+/// on from there. `hold` looks at what came of it; it gets words for the place.
+#[track_caller]
+fn cut_behind_every_line(scene: &Scene, hold: impl Fn(&[Value], &str)) {
     scene.run().expect_code(0);
     let path = scene.sandbox.session_dir().join("session.jsonl");
     let whole = scene.sandbox.read(&path);
     let lines: Vec<&str> = whole.split_inclusive('\n').collect();
-    // From the first agent call on; behind `end` it is met.
-    let first = lines.iter().position(|line| line.contains("\"kind\":\"call\"")).expect("a call");
+    let at = |kind: &str| lines.iter().position(|line| line.contains(&format!("\"kind\":\"{kind}\"")));
+    let (first, end) = (at("call").expect("a call"), at("end").expect("an end"));
+    // Each of these sessions begins where another one was in its middle.
     scene.provider.allow_rewrite();
-    let end = lines.iter().position(|line| line.contains("\"kind\":\"end\"")).expect("an end");
     for count in first + 1..end {
+        let place = format!("cut behind line {count}: {}", lines[count - 1]);
         scene.sandbox.write(&path, lines[..count].concat());
         for derived in ["events.jsonl", "metadata.json", "status.json", "tasks.json"] {
-            let _ = std::fs::remove_file(Path::new(&path).with_file_name(derived));
+            let _ = std::fs::remove_file(path.with_file_name(derived));
         }
         let finished = scene.resume(&[]);
-        assert_eq!(finished.code, Some(0), "cut behind line {count}: {}\n{}", lines[count - 1], finished.stderr);
-        super::support::no_fact_is_doubled(&scene.lines(), 2);
-        assert_eq!(scene.facts("end").len(), 1);
+        assert_eq!(finished.code, Some(0), "{place}\n{}", finished.stderr);
+        let log = scene.lines();
+        assert_eq!(facts(&log, "end").len(), 1, "{place}");
+        hold(&log, &place);
+        let problems = scene.provider.problems();
+        assert!(problems.is_empty(), "{place}\n{problems:#?}");
     }
-    let problems = scene.provider.problems();
-    assert!(problems.is_empty(), "{problems:#?}");
-    scene.provider.finish();
+}
+
+#[test]
+fn the_log_can_end_behind_any_of_its_lines() {
+    for wire in Wire::ALL {
+        cut_behind_every_line(&Scene::on(wire, script(2), GOAL), |log, place| {
+            let held = std::panic::catch_unwind(|| super::support::no_fact_is_doubled(log, 2));
+            assert!(held.is_ok(), "{place}");
+        });
+    }
+}
+
+/// Ends its first turn with `goal-complete` behind several calls, has a reply cut at the output cap in the second,
+/// refuses in the third, and is through in the fourth.
+fn varied(request: &Request) -> Reply {
+    let todo = serde_json::json!({"todos": [{"id": "a", "content": "all of it"}]});
+    let results = request.tool_results();
+    let text = request.new_text();
+    match opened(request) {
+        1 if results.is_empty() => Reply::bash(&append(1)).and_call("todo-write", todo),
+        1 => Reply::text("That is it.").and_call("goal-complete", serde_json::json!({"summary": "one line"})),
+        2 if text.contains("Go on exactly where it ended") || text.contains("interrupted here") => {
+            Reply::text(" and the second half.")
+        }
+        2 => Reply::text("The first half").stop("max_tokens"),
+        3 => Reply::refusal("I would rather not."),
+        _ => Reply::text("All is done."),
+    }
+}
+
+/// The iteration, told from what opens each.
+fn opened(request: &Request) -> u64 {
+    let text = request.text();
+    iteration_of(request) + text.matches("Your last turn ended with a refusal").count() as u64
+}
+
+#[test]
+fn the_log_can_end_behind_any_line_of_turns_that_end_in_other_ways() {
+    let verdicts = respond_with(|request| match judged_iteration(request) {
+        4 => Reply::verdict("met", "at last", ""),
+        _ => Reply::verdict("unmet", "not yet", ""),
+    });
+    let script = Script::new().agent(respond_with(varied).forever()).judge(verdicts.forever());
+    let goal = "goal: Write.\nlimits: {stall: 9}\nchecks: [\"true\"]\n";
+    cut_behind_every_line(&Scene::new(script, goal), |log, place| {
+        let numbers = |kind: &str| -> Vec<u64> {
+            let number = |fact: &Value| fact["iteration"].as_u64().or(fact["verdict"]["iteration"].as_u64());
+            facts(log, kind).iter().map(|fact| number(fact).expect("a number")).collect()
+        };
+        assert_eq!(numbers("iteration"), [1, 2, 3, 4], "{place}");
+        assert_eq!(numbers("turn"), [1, 2, 3, 4], "{place}");
+        assert_eq!(numbers("verdict"), [1, 2, 4], "a refused turn has none; {place}");
+        let refused = facts(log, "message").iter().filter(|message| message["refused"].is_string()).count();
+        assert_eq!(refused, 1, "{place}");
+        let turns = facts(log, "turn");
+        let ends: Vec<&str> = turns.iter().map(|turn| turn["end"].as_str().expect("an end")).collect();
+        assert_eq!(ends, ["done", "done", "refused", "done"], "{place}");
+        assert_eq!(turns[0]["summary"], "one line", "{place}");
+    });
 }

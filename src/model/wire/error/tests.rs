@@ -1,3 +1,5 @@
+//! Error bodies and headers of real servers, and what a retry makes of them.
+
 use super::*;
 
 const NOW: u64 = 784_111_700;

@@ -1,0 +1,93 @@
+//! A composed stream decodes to the reply it was made of.
+
+use super::*;
+use crate::event::Usage;
+use crate::model::reply::Stop;
+use crate::session::Block;
+
+fn decoded(wire: Wire, bytes: &[u8]) -> Result<Reply, ModelError> {
+    let mut decoder = wire.decoder();
+    let mut deltas = Vec::new();
+    for chunk in bytes.chunks(7) {
+        decoder.push(chunk, &mut deltas)?;
+    }
+    decoder.finish()
+}
+
+fn blocks(wire: Wire) -> Vec<Block> {
+    let thinking = match wire {
+        Wire::Anthropic => r#"{"type":"thinking","thinking":"hm\n","signature":"s=="}"#,
+        Wire::OpenAiChat => r#"{"reasoning_content":"hm\n"}"#,
+    };
+    vec![
+        Block::Thinking { text: "hm\n".into(), raw: Some(thinking.into()) },
+        Block::Text { text: "«secret:X»\n\"two\" lines\r\n".into() },
+        Block::Raw { raw: r#"{"type":"server_thing","a":[1,2]}"#.into() },
+        Block::Call { id: "a".into(), name: "bash".into(), arguments: r#"{"command":"ls \\ \n"}"#.into() },
+        Block::Call { id: "b".into(), name: "bash".into(), arguments: "{\"comm".into() },
+        Block::Call { id: "c".into(), name: "grep".into(), arguments: "{}".into() },
+    ]
+}
+
+fn usage(wire: Wire) -> Usage {
+    let anthropic = wire == Wire::Anthropic;
+    Usage {
+        input_tokens: 1_000,
+        output_tokens: 50,
+        cache_read_tokens: 600,
+        cache_write_tokens: 100,
+        cache_write_1h_tokens: if anthropic { 40 } else { 0 },
+        reasoning_tokens: if anthropic { 0 } else { 20 },
+    }
+}
+
+#[test]
+fn what_was_composed_is_decoded() {
+    for wire in Wire::ALL {
+        let reply = |blocks: Vec<Block>, stop: Stop| Reply {
+            blocks,
+            stop,
+            usage: Some(usage(wire)),
+            model: Some("model-1".into()),
+            input_transformations: Some(r#"{"cut":["x"]}"#.into()),
+        };
+        let text = || vec![Block::Text { text: "so".into() }];
+        let refused = match wire {
+            Wire::Anthropic => vec!["refusal", r#"{"category":"x"}"#],
+            Wire::OpenAiChat => vec!["content_filter", "I will not"],
+        };
+        let mut replies = vec![
+            reply(blocks(wire), Stop::ToolUse),
+            reply(blocks(wire), Stop::MaxTokens),
+            reply(text(), Stop::End),
+            reply(text(), Stop::StopSequence),
+            reply(text(), Stop::ContextExceeded),
+            reply(text(), Stop::Other("odd".into())),
+            reply(Vec::new(), Stop::End),
+            Reply { usage: None, model: None, input_transformations: None, ..reply(text(), Stop::End) },
+        ];
+        replies.extend(refused.into_iter().map(|words| reply(text(), Stop::Refused(words.into()))));
+        for reply in replies {
+            let bytes = wire.compose(&reply, true);
+            assert_eq!(decoded(wire, &bytes), Ok(reply), "{}: {}", wire.name(), String::from_utf8_lossy(&bytes));
+        }
+    }
+}
+
+#[test]
+fn without_its_end_a_reply_is_cut_off() {
+    for wire in Wire::ALL {
+        let reply = Reply {
+            blocks: vec![Block::Text { text: "so far".into() }],
+            stop: Stop::End,
+            usage: None,
+            model: None,
+            input_transformations: None,
+        };
+        let bytes = wire.compose(&reply, false);
+        assert_eq!(decoded(wire, &bytes), Err(ModelError::Truncated));
+        let mut decoder = wire.decoder();
+        assert_eq!(decoder.push(&bytes, &mut Vec::new()), Ok(()));
+        assert_eq!(decoder.partial().text, "so far");
+    }
+}
