@@ -44,6 +44,8 @@ pub enum Verb {
     Schema(SchemaArgs),
     /// Pack a session for replay
     Cassette(CassetteArgs),
+    /// Look at stored sessions, and make their history smaller
+    Sessions(SessionsArgs),
     /// Tell a running agent something
     Steer(SteerArgs),
     /// End a running session, saving its state
@@ -448,6 +450,62 @@ pub enum CassetteVerb {
         /// Replace a file that exists
         #[arg(long)]
         force: bool,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  spettro sessions list\n  spettro sessions context latest\n  \
+                        spettro sessions compact latest --focus 'the failing tests'\n\n\
+                        An id may be shortened to a beginning that fits one session alone; `latest` is the newest of \
+                        this workspace.")]
+pub struct SessionsArgs {
+    #[command(subcommand)]
+    pub what: SessionsVerb,
+
+    /// The folder that sessions are stored in
+    #[arg(long, value_name = "DIR", global = true)]
+    pub session_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum SessionsVerb {
+    /// List the sessions of this workspace, the newest first
+    List {
+        /// Those of every workspace
+        #[arg(long)]
+        all: bool,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Outline a session: runs, iterations, compactions, verdicts
+    Show {
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// What a session has used, by lane and by model
+    Usage {
+        #[arg(value_name = "ID")]
+        id: String,
+        #[arg(long)]
+        json: bool,
+    },
+    /// How full a session's context window is, and with what
+    Context {
+        #[arg(value_name = "ID")]
+        id: String,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a session's history smaller now; it must not be running
+    Compact {
+        #[arg(value_name = "ID")]
+        id: String,
+        /// What the summary should keep most of
+        #[arg(long, value_name = "TEXT", conflicts_with = "prune_only")]
+        focus: Option<String>,
+        /// Only old outputs become stubs; no model is asked
+        #[arg(long)]
+        prune_only: bool,
     },
 }
 

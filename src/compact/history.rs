@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{Count, message_count};
+use crate::model::wire::Wire;
+use crate::model::{Conversation, Count, Factor, message_count};
 use crate::session::{self, Compaction, Message, Output, Prune, State};
 
 #[derive(Debug, Clone, Default)]
@@ -30,6 +31,26 @@ impl History {
             outputs: state.outputs.clone(),
             changed: state.changed.clone(),
         }
+    }
+
+    /// The request that the session's last run left, with what is sealed of this history.
+    pub fn conversation(wire: Wire, head: &str, state: &State) -> Conversation {
+        let factor = Factor(state.factor_pct.unwrap_or(100));
+        let mut conversation = Conversation::new(wire, head, factor);
+        for (index, group) in state.sent.iter().enumerate() {
+            conversation.seal(group);
+            if index == 0 && state.edited {
+                conversation.trust();
+            }
+        }
+        if let Some(reported_tokens) = state.reported_tokens {
+            let pending = state.unsent.iter().find_map(|message| match message {
+                Message::Assistant { blocks, .. } => Some(blocks.as_slice()),
+                _ => None,
+            });
+            conversation.restore(reported_tokens, pending, factor);
+        }
+        conversation
     }
 
     /// A message was said, and logged as this entry.

@@ -17,9 +17,9 @@ use super::result::{Before, Ending, Identity, result};
 use super::watch::{Timer, Watch, pressing};
 use crate::compact::{self, Budget, Compactor, History};
 use crate::event::{Event, GoalRef, Lane, Outcome, RunResult};
-use crate::model::{Conversation, Endpoint, Factor, Gateway};
+use crate::model::{Conversation, Endpoint, Gateway};
 use crate::process::SignalEvent;
-use crate::session::{self, Fact, Frozen, Line, Message, RunStart, Session, SessionError};
+use crate::session::{self, Fact, Frozen, Line, RunStart, Session, SessionError};
 use crate::tools::{ToolOptions, Tools};
 use crate::turn::{self, Agent, AgentParts, Ended as Stopped};
 use crate::workspace::{Git, GitState, Protected, Tree};
@@ -655,14 +655,7 @@ fn earlier_baseline(session: &Session, lines: &[Line]) -> Result<Option<Found>, 
 
 /// The agent's request as the last run left it, and where the loop stands.
 fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conversation, State), Cause> {
-    let factor = Factor(state.factor_pct.unwrap_or(100));
-    let mut conversation = Conversation::new(parts.endpoint.wire, head, factor);
-    for (index, group) in state.sent.iter().enumerate() {
-        conversation.seal(group);
-        if index == 0 && state.edited {
-            conversation.trust();
-        }
-    }
+    let conversation = History::conversation(parts.endpoint.wire, head, state);
     let last = state.calls.iter().rev().find(|(call, _)| call.lane == crate::event::Lane::Agent);
     if let Some((call, _)) = last
         && !state.sent.is_empty()
@@ -673,13 +666,6 @@ fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conv
             "history_differs",
             format!("the history as this build encodes it differs from call {} of the last run", call.n),
         )?;
-    }
-    if let Some(reported_tokens) = state.reported_tokens {
-        let pending = state.unsent.iter().find_map(|message| match message {
-            Message::Assistant { blocks, .. } => Some(blocks.as_slice()),
-            _ => None,
-        });
-        conversation.restore(reported_tokens, pending, factor);
     }
     let mut standing = State {
         iteration: state.iteration,

@@ -5,3 +5,4 @@ mod kills;
 mod overflow;
 mod passes;
 mod support;
+mod verbs;
