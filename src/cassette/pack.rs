@@ -128,6 +128,9 @@ fn whole_reply(dir: &Path, settled: &Settled) -> Result<WireLine, String> {
     if wire.response.status.is_none() {
         return Err("its last attempt has no response".to_owned());
     }
+    if wire.redacted && wire.response.body.0.is_empty() {
+        return Err("its reply repeated a secret, and was not kept".to_owned());
+    }
     Ok(wire)
 }
 

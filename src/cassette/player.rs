@@ -116,4 +116,8 @@ impl Transport for Player {
     fn recorded(&self) -> bool {
         true
     }
+
+    fn differing(&self) -> u64 {
+        self.mismatches.borrow().len() as u64
+    }
 }

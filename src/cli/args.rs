@@ -147,8 +147,8 @@ pub struct RunArgs {
     #[arg(long, requires = "resume", help_heading = "Sessions")]
     pub resume_changed: bool,
 
-    /// How the session is called
-    #[arg(long, value_name = "NAME", help_heading = "Sessions")]
+    /// What the session is called in lists; without it, by the goal's first line
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["resume", "ephemeral"], help_heading = "Sessions")]
     pub session_name: Option<String>,
 
     /// The folder that sessions are stored in
@@ -187,8 +187,8 @@ pub struct RunArgs {
     #[arg(long, help_heading = "Output")]
     pub deltas: bool,
 
-    /// Show the first request; nothing is run, no model call, no session
-    #[arg(long, conflicts_with = "resume")]
+    /// Run the checks of the baseline and show the first request; no model call, no session
+    #[arg(long, conflicts_with_all = ["resume", "output_file", "session_name"])]
     pub dry_run: bool,
 
     /// Start although spettro was started by a run of spettro
@@ -310,6 +310,19 @@ impl RunArgs {
         }
         settings.extend(set(&self.set)?);
         Ok(Overrides { settings, checks: self.check.clone() })
+    }
+
+    /// `--session-name`, as it is stored: one line, at most 60 characters.
+    ///
+    /// # Errors
+    /// A name of white space alone.
+    pub fn title(&self) -> Result<Option<String>, Vec<Problem>> {
+        let Some(name) = &self.session_name else { return Ok(None) };
+        let plain: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        match crate::session::title(&plain) {
+            title if title.is_empty() => Err(vec![usage("--session-name", "is empty".to_owned(), None)]),
+            title => Ok(Some(title)),
+        }
     }
 
     /// `--resume … --max-cost +5`: what is added to the session's own limit.

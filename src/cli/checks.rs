@@ -110,11 +110,7 @@ pub fn checks(
         let stop = async {
             loop {
                 if let SignalEvent::Stop(signal) = signals.next().await {
-                    halt.set(Why::Signal(match signal {
-                        1 => Outcome::Hangup,
-                        2 => Outcome::Interrupt,
-                        _ => Outcome::Terminated,
-                    }));
+                    halt.set(Why::Signal(Outcome::of_signal(signal)));
                 }
             }
         };

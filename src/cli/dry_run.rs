@@ -1,63 +1,120 @@
-//! `spettro run --dry-run`: what would be sent, without a call and without a session.
+//! `spettro run --dry-run`: the baseline and what would be sent, without a call and without a session.
 
 use std::io::Write;
+use std::path::Path;
+
+use serde_json::json;
 
 use super::failure::Failure;
 use crate::event::Outcome;
-use crate::goal::{Config, When};
-use crate::model::{Conversation, Endpoint, Factor, Front};
-use crate::session::{Message, Origin};
-use crate::tools::{ToolOptions, Tools};
-use crate::world::Secrets;
+use crate::goal::{Config, Preview, PreviewParts, WorkspaceMode, own_dirs, preview};
+use crate::model::Endpoint;
+use crate::process::{SignalEvent, Signals};
+use crate::report::Format;
+use crate::session::WorkspaceLock;
+use crate::world::{Halt, Roots, Secrets, Why, World};
 
-/// Shows the endpoint, the system prompt and the first request as JSON on stdout.
-///
-/// # Errors
-/// When the request cannot be shown.
-pub fn show(config: &Config, endpoint: &Endpoint) -> Result<(), Failure> {
-    let tools = Tools::new(ToolOptions {
-        allow: config.tools_allow.clone(),
-        deny: config.tools_deny.clone(),
-        command_limit: std::time::Duration::from_millis(config.limits.command_ms),
-        own_dirs: Vec::new(),
-        jobs: true,
-        removed: Vec::new(),
-        secrets: Secrets::default(),
-    });
-    let mut instructions = Vec::new();
-    for name in &config.instructions {
-        if let Ok(bytes) = std::fs::read(config.workspace.join(name)) {
-            instructions.push((name.clone(), String::from_utf8_lossy(&bytes).into_owned()));
+/// What a dry run needs.
+pub struct DryRun<'a> {
+    pub world: World,
+    pub config: &'a Config,
+    pub endpoint: &'a Endpoint,
+    pub secrets: Secrets,
+    pub home: &'a Path,
+    pub session_root: &'a Path,
+    pub run_id: &'a str,
+}
+
+impl DryRun<'_> {
+    /// Takes the baseline (in a private copy, where the run would work in one) and builds the first request.
+    ///
+    /// # Errors
+    /// What would end the run before its first request; a signal.
+    pub async fn look(self, mut signals: Signals) -> Result<Preview, Failure> {
+        let DryRun { world, config, endpoint, secrets, home, session_root, run_id } = self;
+        let folder = tempfile::Builder::new()
+            .prefix("spettro-dry-")
+            .tempdir()
+            .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
+        let project = &config.workspace;
+        let (lock, workspace) = match config.workspace_mode {
+            WorkspaceMode::InPlace => {
+                (Some(WorkspaceLock::take(&world, home, project, run_id).await?), project.to_owned())
+            }
+            WorkspaceMode::Copy => {
+                let copy = folder.path().join("workspace");
+                crate::workspace::copy(&world, project, &copy)?;
+                (None, copy)
+            }
+        };
+        let halt = Halt::new();
+        let own_dirs = own_dirs(home, session_root, &workspace);
+        let parts = PreviewParts {
+            world: world.clone(),
+            halt: halt.clone(),
+            config,
+            endpoint,
+            // The agent would see the project's own path, or that of a copy that does not exist yet.
+            roots: Roots { shown: project.to_owned(), real: workspace },
+            folder: folder.path().to_owned(),
+            own_dirs,
+            secrets,
+        };
+        let stop = async {
+            loop {
+                if let SignalEvent::Stop(signal) = signals.next().await {
+                    halt.set(Why::Signal(Outcome::of_signal(signal)));
+                }
+            }
+        };
+        let seen = tokio::select! {
+            biased;
+            seen = preview(parts) => seen,
+            () = stop => unreachable!("signals are listened to for ever"),
+        };
+        world.exec.shutdown(std::time::Duration::from_secs(5)).await;
+        drop(lock);
+        match halt.why() {
+            Some(why) => Err(Failure::new(why.outcome(), format!("stopped by {}", why.name()))),
+            None => Ok(seen?),
         }
     }
-    let checks: Vec<(String, String)> = config
-        .checks
-        .iter()
-        .filter(|check| check.when != When::Start)
-        .map(|check| (check.name.clone(), check.run.shown.clone()))
-        .collect();
-    let environment = format!("<environment>\nworkspace: {}\n…\n</environment>", config.workspace.display());
-    let text = crate::turn::first_message(&environment, &config.goal, &config.criteria, &checks);
-    let head = endpoint.wire.head(&crate::turn::system(&instructions), &tools.schemas());
-    let mut conversation = Conversation::new(endpoint.wire, &head, Factor::default());
-    conversation.seal(&[Message::User { origin: Origin::Prompt, text }]);
-    let front = endpoint.wire.front(&Front {
-        model: &endpoint.model,
-        max_output_tokens: endpoint.max_output_tokens,
-        force_tool: None,
-        reasoning_effort: endpoint.reasoning_effort.as_deref(),
-        extra_body: &endpoint.extra_body,
-        native: endpoint.provider == "openai" && endpoint.own,
-        slow_steps: false,
-    });
-    let body: Vec<u8> = conversation.rest().body(&front).iter().flat_map(|segment| segment.to_vec()).collect();
-    let json: serde_json::Value =
-        serde_json::from_slice(&body).map_err(|error| Failure::new(Outcome::Internal, error))?;
-    let pretty = serde_json::to_string_pretty(&json).map_err(|error| Failure::new(Outcome::Internal, error))?;
-    let out = std::io::stdout();
-    let mut out = out.lock();
-    let url = endpoint.wire.url(&endpoint.base_url);
-    // A reader that went away has seen enough.
-    let _ = writeln!(out, "# POST {url}\n# about {} tokens of input\n{pretty}", conversation.occupancy_tokens());
+}
+
+/// Writes a preview: as comments and the request's body, or all of it as one JSON object.
+pub fn show(preview: &Preview, format: Format, out: &mut dyn Write) -> Result<(), serde_json::Error> {
+    if format != Format::Text {
+        let object = json!({
+            "v": 1,
+            "dry_run": true,
+            "url": preview.url,
+            "estimate_tokens": preview.estimate_tokens,
+            "max_output_tokens": preview.max_output_tokens,
+            "reserved_usd": preview.reserved.dollars(),
+            "baseline": {"digest": preview.digest, "files": preview.files, "checks": preview.checks},
+            "notes": preview.notes,
+            "request": preview.request,
+        });
+        // A reader that went away has seen enough.
+        let _ = writeln!(out, "{}", serde_json::to_string(&object)?);
+        return Ok(());
+    }
+    let mut text = format!("# baseline: {} files, content {}\n", preview.files, preview.digest);
+    for check in &preview.checks {
+        let exit = check.exit_code.map_or_else(String::new, |code| format!(" (exit {code})"));
+        let required = if check.required { "" } else { ", not required" };
+        let seconds = check.duration_ms as f64 / 1_000.0;
+        let name = &check.name;
+        text.push_str(&format!("# check {name}: {}{exit} {seconds:.1}s{required}\n", check.status.name()));
+    }
+    text.push_str(&format!(
+        "# POST {}\n# about {} tokens of input and at most {} of output; {} dollars are reserved for it\n{}\n",
+        preview.url,
+        preview.estimate_tokens,
+        preview.max_output_tokens,
+        preview.reserved,
+        serde_json::to_string_pretty(&preview.request)?
+    ));
+    let _ = out.write_all(text.as_bytes());
     Ok(())
 }

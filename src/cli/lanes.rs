@@ -23,6 +23,17 @@ impl Transport for Lanes {
     fn recorded(&self) -> bool {
         !self.recorded.is_empty()
     }
+
+    fn differing(&self) -> u64 {
+        // One cassette may serve several lanes; it is asked once.
+        let mut asked: Vec<&Rc<dyn Transport>> = Vec::new();
+        for transport in self.recorded.values() {
+            if !asked.iter().any(|other| Rc::ptr_eq(other, transport)) {
+                asked.push(transport);
+            }
+        }
+        asked.into_iter().map(|transport| transport.differing()).sum()
+    }
 }
 
 /// Starts nothing: what a run has until its configuration is known.

@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::lanes::Lanes;
 use crate::cassette::Player;
 use crate::event::{Lane, Outcome};
-use crate::goal::Config;
+use crate::goal::{Config, Problem};
 use crate::model::{Endpoint, Http, KeySource, ModelSpec, resolve};
 use crate::world::{Env, Transport};
 
@@ -20,30 +20,47 @@ pub struct Models {
     pub transport: Rc<dyn Transport>,
 }
 
-/// Resolves the lanes; `stored` are the endpoints that a session has frozen, by lane.
+/// The models of a session that is gone on with.
+pub struct Frozen<'a> {
+    /// As they stood at the session's start, by lane.
+    pub endpoints: &'a BTreeMap<String, serde_json::Value>,
+    /// The window that an overflow has named since.
+    pub learned_window: Option<u64>,
+    /// The configuration that the session was started with.
+    pub config: Box<dyn Fn() -> Result<Config, Vec<Problem>> + 'a>,
+}
+
+/// Resolves the lanes. A session keeps its models: of what a resume says about them only the way to the server and
+/// the sizes that it names are obeyed; what is not, is noted.
 ///
 /// # Errors
 /// Unknown models, missing keys, unpriced models under a cost limit, unusable cassettes.
 pub fn models(
     config: &Config,
-    stored: Option<&BTreeMap<String, serde_json::Value>>,
+    frozen: Option<&Frozen<'_>>,
     env: &dyn Env,
+    notes: &mut Vec<String>,
 ) -> Result<Models, Failure> {
     let mut players: Vec<(std::path::PathBuf, Rc<Player>)> = Vec::new();
     let mut recorded: BTreeMap<Lane, Rc<dyn Transport>> = BTreeMap::new();
     let mut lane = |lane: Lane, spec: &ModelSpec| -> Result<Endpoint, Failure> {
-        let frozen = stored.and_then(|stored| stored.get(lane.name()));
-        let endpoint = match frozen {
-            Some(json) => serde_json::from_value::<Endpoint>(json.clone())
-                .map_err(|error| Failure::new(Outcome::Unusable, format!("the session's endpoint: {error}")))?,
-            None if spec.cassette.is_some() => placeholder(),
-            None => resolve(spec, &config.providers, &config.prices, env)?,
+        let kept = match frozen.and_then(|frozen| Some((frozen, frozen.endpoints.get(lane.name())?))) {
+            Some((frozen, json)) => {
+                let endpoint: Endpoint = serde_json::from_value(json.clone())
+                    .map_err(|error| Failure::new(Outcome::Unusable, format!("the session's endpoint: {error}")))?;
+                Some((frozen, endpoint))
+            }
+            None => None,
         };
-        let cassette = match frozen {
-            Some(_) => endpoint.cassette.clone(),
+        let cassette = match &kept {
+            Some((_, endpoint)) => endpoint.cassette.clone(),
             None => spec.cassette.clone(),
         };
         let Some(file) = cassette else {
+            let endpoint = match kept {
+                Some((frozen, endpoint)) => resumed(lane, endpoint, frozen, spec, config, env, notes)?,
+                None => resolve(spec, &config.providers, &config.prices, env)?,
+            };
             check(&endpoint, config, env)?;
             return Ok(endpoint);
         };
@@ -60,7 +77,16 @@ pub fn models(
             Lane::Summarizer if !player.head().lanes.contains_key(lane.name()) => Lane::Agent,
             lane => lane,
         };
-        let endpoint = if frozen.is_some() { endpoint } else { recorded_endpoint(&player, described, &file)? };
+        let endpoint = match kept {
+            Some((frozen, endpoint)) => {
+                if spec.cassette.as_ref() != Some(&file) {
+                    notes.push(keeps(lane, &format!("the recording `{}`", file.display())));
+                }
+                let window_tokens = endpoint.window_tokens.min(learned(lane, frozen));
+                Endpoint { window_tokens, ..endpoint }
+            }
+            None => recorded_endpoint(&player, described, &file)?,
+        };
         recorded.insert(lane, player);
         Ok(endpoint)
     };
@@ -75,26 +101,61 @@ pub fn models(
     Ok(Models { agent, judge, summarizer, transport })
 }
 
-/// On a resume: one line for each lane whose configured model or address is not the one that the session keeps.
-pub fn kept(config: &Config, models: &Models, env: &dyn Env) -> Vec<String> {
-    let judge = config.judge.as_ref().map(|judge| judge.model.as_ref().unwrap_or(&config.model));
-    let lanes = [(Lane::Agent, Some(&config.model), Some(&models.agent)), (Lane::Judge, judge, models.judge.as_ref())];
-    let differs = |spec: &ModelSpec, stored: &Endpoint| match (&spec.cassette, &stored.cassette) {
-        (None, None) => resolve(spec, &config.providers, &config.prices, env).map_or(true, |asked| {
-            (asked.name(), &asked.base_url, asked.wire) != (stored.name(), &stored.base_url, stored.wire)
-        }),
-        (asked, stored) => asked != stored,
+fn keeps(lane: Lane, what: &str) -> String {
+    format!("the session keeps {what} for the {lane}: a resume cannot change it")
+}
+
+/// No window of the lane is larger than an overflow has said.
+fn learned(lane: Lane, frozen: &Frozen<'_>) -> u64 {
+    frozen.learned_window.filter(|_| lane == Lane::Agent).unwrap_or(u64::MAX)
+}
+
+/// A session's endpoint, reached as today's configuration says.
+fn resumed(
+    lane: Lane,
+    kept: Endpoint,
+    frozen: &Frozen<'_>,
+    spec: &ModelSpec,
+    config: &Config,
+    env: &dyn Env,
+    notes: &mut Vec<String>,
+) -> Result<Endpoint, Failure> {
+    let same =
+        |other: &Endpoint| (&other.provider, &other.model, other.wire) == (&kept.provider, &kept.model, kept.wire);
+    let asked = match spec.cassette {
+        None => resolve(spec, &config.providers, &config.prices, env).ok().filter(same),
+        Some(_) => None,
     };
-    let changed = lanes.into_iter().filter_map(|(lane, spec, stored)| {
-        let (spec, stored) = (spec?, stored?);
-        let name = stored.name();
-        differs(spec, stored).then(|| {
-            format!(
-                "the {lane} stays with `{name}` as the session was started: a resume changes no model and no address"
-            )
-        })
-    });
-    changed.collect()
+    let (spec, fresh) = match asked {
+        Some(fresh) => (spec.clone(), fresh),
+        None => {
+            let old = (frozen.config)().map_err(|problems| {
+                let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                Failure::usage(lines.join("\n"))
+            })?;
+            let own = match lane {
+                Lane::Judge => old.judge.and_then(|judge| judge.model),
+                Lane::Summarizer => old.summarizer,
+                Lane::Agent | Lane::Miner | Lane::Curator => None,
+            };
+            let old_spec = own.unwrap_or(old.model);
+            if old_spec != *spec {
+                notes.push(keeps(lane, &format!("`{}`", kept.name())));
+            }
+            let fresh = resolve(&old_spec, &old.providers, &old.prices, env)?;
+            (old_spec, fresh)
+        }
+    };
+    let named_window = spec.context_window.filter(|window| *window != kept.window_tokens);
+    Ok(Endpoint {
+        model: kept.model,
+        wire: kept.wire,
+        window_tokens: named_window.unwrap_or(kept.window_tokens.min(learned(lane, frozen))),
+        max_output_tokens: spec.max_output_tokens.unwrap_or(kept.max_output_tokens),
+        price: kept.price.or(fresh.price),
+        free_because_local: kept.free_because_local,
+        ..fresh
+    })
 }
 
 /// The endpoint that a cassette's replies came from, as its head describes it.

@@ -8,13 +8,17 @@ use std::rc::Rc;
 
 use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::crashed::sweep_crashed;
+use super::dry_run::{self, DryRun};
 use super::failure::Failure;
 use super::lanes::NoExec;
-use super::models::{kept, models};
+use super::logging::Log;
+use super::models::{Frozen as FrozenModels, models};
+use super::output;
 use crate::control::{Desk, Server};
-use crate::event::{EVENT_VERSION, Event, Limits, Outcome, Record, RunResult};
+use crate::event::{EVENT_VERSION, Event, Limits, Outcome, Record, ResultError, RunResult};
 use crate::goal::{
-    Cause, Config, Effective, GoalSource, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load, own_dirs,
+    Cause, Config, Effective, GoalSource, Overrides, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load,
+    own_dirs,
 };
 use crate::model::{Endpoint, KeySource};
 use crate::process::{self, Dispositions, Process, ProcessOptions, Signals};
@@ -44,10 +48,16 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
     let env = RealEnv;
     let run_id = run_id();
     let console = Rc::new(Console::new(format(args), look(args, &env), args.deltas, String::new()));
-    let started =
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| start(args, dispositions, &env, &run_id, &console)));
+    // A file that cannot be written is no place for the result either.
+    let file = args.output_file.as_deref();
+    let checked = file.map_or(Ok(()), output::check);
+    let file = file.filter(|_| checked.is_ok());
+    let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        checked?;
+        start(args, dispositions, &env, &run_id, &console)
+    }));
     let began = matches!(started, Ok(Ok(_)));
-    let result = match started {
+    let mut result = match started {
         Ok(Ok(result)) => result,
         Ok(Err(Stop::Failure(failure))) => early(&run_id, failure.outcome, failure.message, failure.hint),
         Ok(Err(Stop::Problems(problems))) => {
@@ -68,17 +78,21 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
     if !began {
         console.unbegun(&only_event(&result));
     }
-    console.finish(&result);
-    let mut outcome = result.outcome.unwrap_or(Outcome::Internal);
-    if let Some(file) = &args.output_file
-        && let Err(error) = write_output(file, &result)
+    if let Some(file) = file
+        && let Err(error) = output::write(file, &result)
     {
-        console.notice(&format!("error: write `{}`: {error}", file.display()));
-        if outcome == Outcome::Met {
-            outcome = Outcome::Environment;
+        let message = format!("write `{}`: {error}", file.display());
+        if result.outcome == Some(Outcome::Met) {
+            // Who asked for the file does not have it; what is printed and the exit code say the same.
+            result.outcome = Some(Outcome::Environment);
+            result.exit_code = Some(Outcome::Environment.code());
+            result.error = Some(ResultError { message, hint: None });
+        } else {
+            console.notice(&message);
         }
     }
-    outcome.into()
+    console.finish(&result);
+    result.outcome.unwrap_or(Outcome::Internal).into()
 }
 
 /// The one event of a run that never began: its end.
@@ -97,7 +111,7 @@ fn only_event(result: &RunResult) -> Record {
 /// The end of a run whose command line could not be read: what was asked for on stdout and with `-o` is there all
 /// the same. `words` follow the verb.
 pub fn misused(words: &[OsString], message: &str) -> Exit {
-    let asked = asked_output(words);
+    let asked = output::asked(words);
     let mut paragraphs = message.split("\n\n");
     let first = paragraphs.next().unwrap_or_default();
     let message = first.strip_prefix("error: ").unwrap_or(first).trim().to_owned();
@@ -110,46 +124,11 @@ pub fn misused(words: &[OsString], message: &str) -> Exit {
     // A closed pipe has seen enough.
     let _ = write!(std::io::stdout(), "{}", line.unwrap_or_default());
     if let Some(file) = asked.file
-        && let Err(error) = write_output(&file, &result)
+        && let Err(error) = output::write(&file, &result)
     {
         let _ = writeln!(std::io::stderr(), "error: write `{}`: {error}", file.display());
     }
     Outcome::Usage.into()
-}
-
-/// Where a run's result is to go, as far as a command line that is wrong elsewhere says.
-#[derive(Debug, PartialEq, Eq)]
-struct AskedOutput {
-    format: Format,
-    file: Option<PathBuf>,
-}
-
-fn asked_output(words: &[OsString]) -> AskedOutput {
-    let mut asked = AskedOutput { format: Format::Text, file: None };
-    let mut words = words.iter().map(|word| word.to_string_lossy()).take_while(|word| word != "--");
-    while let Some(word) = words.next() {
-        let (flag, inline) = match word.split_once('=') {
-            Some((flag, value)) if flag.starts_with("--") => (flag.to_owned(), Some(value.to_owned())),
-            _ => match word.strip_prefix("-o").filter(|file| !file.is_empty()) {
-                Some(file) => ("-o".to_owned(), Some(file.to_owned())),
-                None => (word.to_string(), None),
-            },
-        };
-        let mut value = || inline.clone().or_else(|| words.next().map(|word| word.to_string()));
-        match flag.as_str() {
-            "--json" => asked.format = Format::Json,
-            "--output-format" => {
-                asked.format = match value().as_deref() {
-                    Some("json") => Format::Json,
-                    Some("jsonl") => Format::Jsonl,
-                    _ => Format::Text,
-                };
-            }
-            "-o" | "--output-file" => asked.file = value().map(PathBuf::from),
-            _ => {}
-        }
-    }
-    asked
 }
 
 /// Why no run came to its end.
@@ -198,15 +177,6 @@ fn look(args: &RunArgs, env: &dyn Env) -> Look {
     )
 }
 
-fn write_output(file: &Path, result: &RunResult) -> std::io::Result<()> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut temporary = tempfile::NamedTempFile::new_in(folder)?;
-    serde_json::to_writer_pretty(&mut temporary, result)?;
-    temporary.write_all(b"\n")?;
-    temporary.persist(file).map_err(|error| error.error)?;
-    Ok(())
-}
-
 /// The listener that shows events.
 struct Shown(Rc<Console>);
 
@@ -236,12 +206,14 @@ fn start(
             .hint("`--nested` allows a run inside a run")
             .into());
     }
+    let log = Log::start(env)?;
     let home = home_dir(env).ok_or_else(|| {
         Failure::usage("there is no home directory to keep sessions in").hint("set `HOME` or `SPETTRO_HOME`")
     })?;
     let cwd = current_dir()?;
     let asked = args.asked().map_err(Stop::Problems)?;
     let overrides = args.overrides().map_err(Stop::Problems)?;
+    let title = args.title().map_err(Stop::Problems)?;
     let session_root = match &args.session_dir {
         Some(dir) => cwd.join(dir),
         None => home.join("sessions"),
@@ -286,9 +258,14 @@ fn start(
     let mut effective = match (loaded, &earlier) {
         (Some(loaded), _) => loaded,
         (None, Some(earlier)) => {
-            let goal_file = earlier.frozen.goal_file.as_ref().map(PathBuf::from);
-            let source = GoalSource::Stored { yaml: earlier.frozen.config.clone(), goal_file };
-            load(&source, &overrides, env, Some(&home), &cwd).map_err(Stop::Problems)?
+            let source = earlier.source();
+            let mut loaded = load(&source, &overrides, env, Some(&home), &cwd).map_err(Stop::Problems)?;
+            let plain = load(&source, &Overrides::default(), env, Some(&home), &cwd).map_err(Stop::Problems)?;
+            if let Some(last) = last_limits(&earlier.lines) {
+                // What an earlier resume was allowed stays allowed, unless this one says otherwise.
+                loaded.config.limits = kept_limits(&loaded.config.limits, &plain.config.limits, last);
+            }
+            loaded
         }
         (None, None) => return Err(Failure::usage("no goal was given").into()),
     };
@@ -301,23 +278,21 @@ fn start(
     let mut config = effective.config;
     if let Some(earlier) = &earlier {
         // The goal's text was frozen at the session's start; what a resume may change are its limits.
-        if args.resume_changed {
+        if config.goal != earlier.frozen.goal {
             notes.push("the goal's text is another one than at the session's start; the session keeps its own".into());
         }
         config.goal.clone_from(&earlier.frozen.goal);
     }
 
-    let stored = earlier.as_ref().map(|earlier| &earlier.frozen.endpoints);
-    let models = models(&config, stored, env)?;
-    if earlier.is_some() {
-        notes.extend(kept(&config, &models, env));
-    }
+    let frozen = earlier.as_ref().map(|earlier| FrozenModels {
+        endpoints: &earlier.frozen.endpoints,
+        learned_window: session::fold(&earlier.lines).window_tokens,
+        config: Box::new(|| Ok(load(&earlier.source(), &Overrides::default(), env, Some(&home), &cwd)?.config)),
+    });
+    let models = models(&config, frozen.as_ref(), env, &mut notes)?;
+    drop(frozen);
     let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)], env);
-
-    if args.dry_run {
-        super::dry_run::show(&config, &models.agent)?;
-        return Err(Stop::Shown);
-    }
+    log.hide(secrets.clone());
 
     // Before threads, runtime and TLS: the helper that starts commands.
     let signals = Signals::install(dispositions)?;
@@ -344,6 +319,24 @@ fn start(
         .build()
         .map_err(|error| Failure::new(Outcome::Environment, format!("start the runtime: {error}")))?;
     let local = tokio::task::LocalSet::new();
+    if args.dry_run {
+        let dry = DryRun {
+            world,
+            config: &config,
+            endpoint: &models.agent,
+            secrets,
+            home: &home,
+            session_root: &session_root,
+            run_id,
+        };
+        let preview = local.block_on(&runtime, dry.look(signals))?;
+        for note in notes.iter().chain(&preview.notes) {
+            console.notice(note);
+        }
+        dry_run::show(&preview, format(args), &mut std::io::stdout())
+            .map_err(|error| Failure::new(Outcome::Internal, error))?;
+        return Err(Stop::Shown);
+    }
     let place = Place { home, session_root, store };
     let go = Go {
         args,
@@ -360,6 +353,8 @@ fn start(
         console: console.clone(),
         removed: child.removed,
         secrets,
+        title,
+        log,
     };
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| local.block_on(&runtime, go.drive(signals))));
     match ended {
@@ -441,6 +436,34 @@ fn earlier(
     Ok(Some(Earlier { dir, lines, frozen }))
 }
 
+impl Earlier {
+    /// The configuration that the session was started with.
+    fn source(&self) -> GoalSource {
+        let goal_file = self.frozen.goal_file.as_ref().map(PathBuf::from);
+        GoalSource::Stored { yaml: self.frozen.config.clone(), goal_file }
+    }
+}
+
+/// The limits of a resume without a goal file: those that were `asked` for now, else those of the `last` run.
+/// `stored` are the ones that the session was started with.
+fn kept_limits(asked: &Limits, stored: &Limits, last: &Limits) -> Limits {
+    fn kept<T: PartialEq + Copy>(asked: T, stored: T, last: T) -> T {
+        if asked == stored { last } else { asked }
+    }
+    Limits {
+        iterations: kept(asked.iterations, stored.iterations, last.iterations),
+        steps: kept(asked.steps, stored.steps, last.steps),
+        steps_per_iteration: kept(asked.steps_per_iteration, stored.steps_per_iteration, last.steps_per_iteration),
+        cost: kept(asked.cost, stored.cost, last.cost),
+        tokens: kept(asked.tokens, stored.tokens, last.tokens),
+        time_ms: kept(asked.time_ms, stored.time_ms, last.time_ms),
+        idle_ms: kept(asked.idle_ms, stored.idle_ms, last.idle_ms),
+        command_ms: kept(asked.command_ms, stored.command_ms, last.command_ms),
+        stall: kept(asked.stall, stored.stall, last.stall),
+        consecutive_errors: kept(asked.consecutive_errors, stored.consecutive_errors, last.consecutive_errors),
+    }
+}
+
 /// The limits of a session's last run.
 fn last_limits(lines: &[Line]) -> Option<&Limits> {
     lines.iter().rev().find_map(|line| match &line.fact {
@@ -480,7 +503,11 @@ fn key_names<'a>(endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>) -> V
 }
 
 /// The values that may appear nowhere: keys in use, variables that look like secrets, and those under `redact`.
-fn secrets<'a>(config: &Config, endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>, env: &dyn Env) -> Secrets {
+pub(super) fn secrets<'a>(
+    config: &Config,
+    endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>,
+    env: &dyn Env,
+) -> Secrets {
     let keys = key_names(endpoints);
     let values = env
         .vars()
@@ -513,12 +540,14 @@ struct Go<'a> {
     /// Variables that children do not see.
     removed: Vec<String>,
     secrets: Secrets,
+    title: Option<String>,
+    log: Log,
 }
 
 impl Go<'_> {
     async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
         let Go { args, world, exec, place, config, agent, judge, summarizer, earlier, .. } = self;
-        let Go { mut notes, run_id, console, removed, secrets, .. } = self;
+        let Go { mut notes, run_id, console, removed, secrets, title, log, .. } = self;
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
             WorkspaceMode::InPlace => Some(WorkspaceLock::take(&world, &place.home, &project, run_id).await?),
@@ -551,6 +580,7 @@ impl Go<'_> {
                 (Session::create(&world, &store, &project, &id, run_id, vec![shown])?, Vec::new())
             }
         };
+        log.keep(session.dir().join("debug.log"));
         if ephemeral.is_none() {
             // By it the next start finds what this run leaves should it be killed.
             exec.open_ledger(&session.dir())?;
@@ -559,7 +589,10 @@ impl Go<'_> {
             WorkspaceMode::InPlace => None,
             WorkspaceMode::Copy => {
                 let to = place.home.join("workspaces").join(session.id());
-                Some(copy(&world, &to, &project, earlier.is_some(), &mut notes)?)
+                match copy(&world, &to, &project, earlier.is_some(), &mut notes) {
+                    Ok(copy) => Some(copy),
+                    Err(failure) => return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none()).await),
+                }
             }
         };
         let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
@@ -592,6 +625,7 @@ impl Go<'_> {
             endpoint: agent,
             judge,
             summarizer,
+            title,
             roots,
             run: run_id.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -659,16 +693,29 @@ async fn give_up(world: &World, session: &Session, run_id: &str, cause: Cause, f
     if let Err(error) = session.append(Fact::End(Box::new(end))) {
         tracing::error!(%error, "the end cannot be logged");
     }
+    if !fresh && let Err(error) = session.write_result(&result, &summary_markdown(&result)) {
+        tracing::error!(%error, "result.json cannot be written");
+    }
     if fresh && let Err(error) = session.clone().discard() {
         tracing::warn!(%error, "the unused session cannot be removed");
     }
     result
 }
 
-/// The private copy of a project, made at the session's first run and kept.
+/// The same for what went wrong while the run was put together.
+async fn not_begun(world: &World, session: &Session, run_id: &str, failure: Failure, fresh: bool) -> RunResult {
+    let cause = Cause { hint: failure.hint, ..Cause::new(failure.outcome, failure.message) };
+    give_up(world, session, run_id, cause, fresh).await
+}
+
+/// The private copy of a project, made at the session's first run and kept. A resume needs that one: in another the
+/// agent's work would be missing, of which it takes to be there.
 fn copy(world: &World, to: &Path, project: &Path, resumed: bool, notes: &mut Vec<String>) -> Result<PathBuf, Failure> {
-    if !(resumed && to.is_dir()) {
+    if !resumed {
         notes.extend(crate::workspace::copy(world, project, to)?);
+    } else if !to.is_dir() {
+        return Err(Failure::new(Outcome::Unusable, format!("the session's copy `{}` is gone", to.display()))
+            .hint("what was done in it cannot be gone on with: start anew without `--resume`"));
     }
     Ok(to.to_owned())
 }

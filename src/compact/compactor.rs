@@ -10,7 +10,7 @@ use super::prune::{Plan, Reach, plan};
 use super::summarize::{self, extract, message, read, request};
 use crate::event::Lane;
 use crate::model::{
-    Ask, CallError, Conversation, Count, Endpoint, Factor, Gateway, ModelError, Patience, message_count,
+    Ask, CallError, Conversation, Count, Endpoint, Factor, Gateway, ModelError, Patience, message_count, smaller_window,
 };
 use crate::session::{Compaction, Fact, Message, Origin, Prune, Session, SessionError, SummaryBy, entry_name};
 
@@ -356,25 +356,22 @@ fn left_alone(history: &History, tail: usize, window: u64, factor: Factor) -> us
     tail.min(1)
 }
 
-/// The provider refused a request as too large: its window is smaller than known, or the estimate was too low.
+/// The provider refused a request as too large: its window is smaller than known, or the estimate was too low. The
+/// window stands in the log already: the refused call wrote it there.
 fn learn(place: &mut Place<'_>, limit_tokens: Option<u64>) -> Result<(), SessionError> {
-    const LEAST_WINDOW: u64 = 1_000;
     let known = place.endpoint.window_tokens;
-    let window_tokens = limit_tokens.filter(|limit| (LEAST_WINDOW..known).contains(limit));
-    if let Some(window) = window_tokens {
-        place.endpoint.window_tokens = window;
-    }
-    let (window, estimate) = (window_tokens.unwrap_or(known), place.conversation.estimate_tokens());
+    let window = smaller_window(limit_tokens, known).unwrap_or(known);
+    place.endpoint.window_tokens = window;
+    let estimate = place.conversation.estimate_tokens();
     let factor = place.conversation.factor();
     let raised = if estimate < window && estimate > 0 {
         Factor((factor.0 * window).div_ceil(estimate).min(300))
     } else {
         factor
     };
-    let factor_pct = (raised != factor).then_some(raised.0);
-    place.conversation.set_factor(raised);
-    if window_tokens.is_some() || factor_pct.is_some() {
-        place.session.append(Fact::Learned { window_tokens, factor_pct })?;
+    if raised != factor {
+        place.conversation.set_factor(raised);
+        place.session.append(Fact::Learned { window_tokens: None, factor_pct: Some(raised.0) })?;
     }
     Ok(())
 }

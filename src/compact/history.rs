@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::event::Lane;
 use crate::model::wire::Wire;
 use crate::model::{Conversation, Count, Factor, message_count};
-use crate::session::{self, Compaction, Message, Output, Prune, State};
+use crate::session::{self, Block, Compaction, Message, Output, Prune, Settled, State};
 
 #[derive(Debug, Clone, Default)]
 pub struct History {
@@ -35,21 +36,30 @@ impl History {
 
     /// The request that the session's last run left, with what is sealed of this history.
     pub fn conversation(wire: Wire, head: &str, state: &State) -> Conversation {
-        let factor = Factor(state.factor_pct.unwrap_or(100));
-        let mut conversation = Conversation::new(wire, head, factor);
+        let calls: Vec<Option<&Settled>> = state
+            .calls
+            .iter()
+            .filter(|(call, _)| call.lane == Lane::Agent)
+            .map(|(_, settled)| settled.as_ref())
+            .collect();
+        // After an edit only the calls since then have sent what stands in the history.
+        let (before, since) = calls.split_at(calls.len().saturating_sub(state.sent.len()));
+        let known = Factor(state.factor_pct.unwrap_or(100));
+        let learned = before.iter().rev().find_map(|settled| (*settled)?.factor_pct).map(Factor).unwrap_or_default();
+        // What is edited and not reported on since was measured with what was known last.
+        let mut conversation = Conversation::new(wire, head, if state.edited { known } else { learned });
+        // Call by call, so that occupancy and what was learnt are what they were in the run before.
         for (index, group) in state.sent.iter().enumerate() {
             conversation.seal(group);
             if index == 0 && state.edited {
                 conversation.trust();
             }
+            if let Some(usage) = since.get(index).and_then(|settled| (*settled)?.reported()) {
+                let after = state.sent.get(index + 1).unwrap_or(&state.unsent);
+                conversation.replied(usage, reply_in(after));
+            }
         }
-        if let Some(reported_tokens) = state.reported_tokens {
-            let pending = state.unsent.iter().find_map(|message| match message {
-                Message::Assistant { blocks, .. } => Some(blocks.as_slice()),
-                _ => None,
-            });
-            conversation.restore(reported_tokens, pending, factor);
-        }
+        conversation.set_factor(known);
         conversation
     }
 
@@ -131,4 +141,13 @@ impl History {
         self.counts = self.messages.iter().map(message_count).collect();
         self.sealed = 0;
     }
+}
+
+/// The blocks of the reply that opens what was said after a call.
+fn reply_in(messages: &[Message]) -> &[Block] {
+    let reply = messages.iter().find_map(|message| match message {
+        Message::Assistant { blocks, .. } => Some(blocks.as_slice()),
+        _ => None,
+    });
+    reply.unwrap_or_default()
 }

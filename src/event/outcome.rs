@@ -158,6 +158,15 @@ impl Outcome {
         )
     }
 
+    /// What a run that is ended by a signal comes to.
+    pub const fn of_signal(signal: i32) -> Outcome {
+        match signal {
+            1 => Outcome::Hangup,
+            2 => Outcome::Interrupt,
+            _ => Outcome::Terminated,
+        }
+    }
+
     /// The signal by which the process dies after its teardown, for the three outcomes that are signals.
     pub const fn signal(self) -> Option<i32> {
         match self {

@@ -120,13 +120,18 @@ impl Usage {
         self.input_tokens.saturating_add(self.output_tokens)
     }
 
+    /// Saturating: the numbers are whatever a server reported.
     pub fn add(&mut self, other: &Usage) {
-        self.input_tokens += other.input_tokens;
-        self.output_tokens += other.output_tokens;
-        self.cache_read_tokens += other.cache_read_tokens;
-        self.cache_write_tokens += other.cache_write_tokens;
-        self.cache_write_1h_tokens += other.cache_write_1h_tokens;
-        self.reasoning_tokens += other.reasoning_tokens;
+        for (sum, more) in [
+            (&mut self.input_tokens, other.input_tokens),
+            (&mut self.output_tokens, other.output_tokens),
+            (&mut self.cache_read_tokens, other.cache_read_tokens),
+            (&mut self.cache_write_tokens, other.cache_write_tokens),
+            (&mut self.cache_write_1h_tokens, other.cache_write_1h_tokens),
+            (&mut self.reasoning_tokens, other.reasoning_tokens),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
     }
 }
 

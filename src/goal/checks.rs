@@ -116,13 +116,15 @@ pub fn program_exists(check: &Check, result: &CheckResult) -> Result<(), CheckEr
     if !matches!(result.exit_code, Some(126 | 127)) || check.expect == result.exit_code.unwrap_or(0) {
         return Ok(());
     }
-    let program = missing_program(&result.tail).unwrap_or_else(|| check.run.argv[0].clone());
-    if program.contains('/') && !program.starts_with('/') {
+    let program = missing_program(&result.tail);
+    if program.as_ref().is_some_and(|program| program.contains('/') && !program.starts_with('/')) {
         return Ok(());
     }
-    let reason = match result.exit_code {
-        Some(127) => format!("`{program}`: command not found"),
-        _ => format!("`{program}` cannot be executed"),
+    let reason = match (result.exit_code, program) {
+        (Some(127), Some(program)) => format!("`{program}`: command not found"),
+        (_, Some(program)) => format!("`{program}` cannot be executed"),
+        (Some(127), None) => "it ended with 127, as when a command is not found".to_owned(),
+        (_, None) => "it ended with 126, as when a file cannot be executed".to_owned(),
     };
     Err(CheckError::Missing { check: check.name.clone(), reason })
 }
@@ -133,7 +135,7 @@ fn missing_program(tail: &str) -> Option<String> {
         if let Some(rest) = line.strip_prefix('`') {
             return rest.split_once('`').map(|(name, _)| name.to_owned());
         }
-        let before = ["command not found", "No such file or directory", "Permission denied"]
+        let before = ["command not found", "not found", "No such file or directory", "Permission denied"]
             .iter()
             .find_map(|words| line.trim_end().strip_suffix(words))?;
         let before = before.trim_end().trim_end_matches(':');
@@ -198,6 +200,7 @@ mod tests {
         assert_eq!(missing_program("bash: line 1: ./test.sh: No such file or directory"), Some("./test.sh".into()));
         assert_eq!(missing_program("bash: line 1: ./t.sh: Permission denied"), Some("./t.sh".into()));
         assert_eq!(missing_program("`foo`: command not found"), Some("foo".into()));
+        assert_eq!(missing_program("> jest\n\nsh: 1: jest: not found"), Some("jest".into()));
         assert_eq!(missing_program("all fine"), None);
     }
 

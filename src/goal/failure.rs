@@ -95,11 +95,15 @@ pub fn session(error: &SessionError) -> Cause {
     }
 }
 
-fn call(error: &CallError) -> Cause {
+/// What a call that gave no reply means.
+pub fn call(error: &CallError) -> Cause {
     match error {
         CallError::Limit(hit) => Cause::new(Outcome::CostLimit, error.to_string()).limit(hit.key()),
         CallError::NoRoom { .. } => Cause::new(Outcome::Context, error.to_string())
             .hint("use a model with a larger window, or set `model.context_window` if it is larger than known"),
+        CallError::Cut { .. } => Cause::new(Outcome::Context, error.to_string()).hint(
+            "give the server a larger window (llama.cpp: `--ctx-size`, Ollama: `num_ctx`), or take another model",
+        ),
         CallError::Exhausted { retry_after, .. } => {
             let outcome = if retry_after.is_some() { Outcome::Saved } else { Outcome::Provider };
             Cause { retry_after: *retry_after, ..Cause::new(outcome, error.to_string()) }

@@ -432,11 +432,11 @@ impl Loop {
     }
 
     fn progress(&mut self, digest: Option<String>, results: &[CheckResult]) -> Result<Standing, SessionError> {
-        let head = match self.git.head() {
-            Ok(head) => head,
+        let (head, unknown) = match self.git.head() {
+            Ok(head) => (head, false),
             Err(error) => {
                 tracing::warn!(%error, "git HEAD is unknown");
-                None
+                (None, true)
             }
         };
         let mut fact = progress::state(self.standing.iteration, digest, head, results, self.agent.tools().tasks());
@@ -446,7 +446,7 @@ impl Loop {
             .filter(|result| result.required && progress::fails(result))
             .map(progress::signature)
             .collect();
-        let standing = self.seen.iteration(&mut fact, &failing, self.config.limits.stall);
+        let standing = self.seen.iteration(&mut fact, &failing, unknown, self.config.limits.stall);
         self.session.append(Fact::Progress(Box::new(fact)))?;
         Ok(standing)
     }
@@ -483,7 +483,8 @@ impl Loop {
         if let (Some(reason), false) = (&failed, ask_anyway) {
             return Ok(Some(by_checks(VerdictKind::Unmet, reason.clone(), String::new())));
         }
-        let (changes, patch) = self.changes().await;
+        let changes = self.halt.run(self.changes()).await;
+        let (changes, patch) = changes.map_err(|why| cause(&Ended::Halted(why)))?;
         let messages: Vec<Message> = self.agent.recent().cloned().collect();
         let jobs: Vec<String> =
             self.world.exec.jobs().iter().map(|job| format!("{} {:?} {}", job.id, job.state, job.command)).collect();
@@ -513,6 +514,7 @@ impl Loop {
                 limits: &limits,
             },
             bench.endpoint.window_tokens,
+            self.gateway.factor(Lane::Judge),
         );
         let court = Court {
             gateway: &self.gateway,
@@ -578,13 +580,7 @@ impl Loop {
 
 /// The message that opens the first iteration.
 pub fn first_message(config: &Config, environment: &str) -> Message {
-    let checks: Vec<(String, String)> = config
-        .checks
-        .iter()
-        .filter(|check| check.when != When::Start)
-        .map(|check| (check.name.clone(), check.run.shown.clone()))
-        .collect();
-    let text = crate::turn::first_message(environment, &config.goal, &config.criteria, &checks);
+    let text = super::sources::opening(config, environment);
     Message::User { origin: Origin::Prompt, text }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::packet::{SYSTEM, VERDICT_SCHEMA};
 use crate::event::{CriterionResult, Lane, Verdict, VerdictBy, VerdictKind};
-use crate::model::{Ask, CallError, Conversation, Endpoint, Factor, Gateway, ModelError, Reply, Stop, ToolSchema};
+use crate::model::{Ask, CallError, Conversation, Endpoint, Gateway, ModelError, Reply, Stop, ToolSchema};
 use crate::session::{Block, Message, Origin};
 
 /// How a verdict is asked for.
@@ -119,7 +119,7 @@ impl Court<'_> {
     /// One verdict, with repairs that quote what was wrong.
     async fn ask(&self, packet: &str, retries: u64) -> Result<Judged, CallError> {
         let fresh = || {
-            let mut conversation = Conversation::new(self.endpoint.wire, self.head, Factor::default());
+            let mut conversation = Conversation::new(self.endpoint.wire, self.head, self.gateway.factor(Lane::Judge));
             conversation.seal(&[Message::User { origin: Origin::Prompt, text: packet.to_owned() }]);
             conversation
         };
@@ -191,13 +191,23 @@ fn read(reply: &Reply, criteria: u64, iteration: u64) -> Result<Verdict, String>
     if let Stop::Refused(details) = &reply.stop {
         return Err(format!("the judge declined: {details}"));
     }
-    let call = reply.calls().find(|(_, name, _)| name.trim().eq_ignore_ascii_case("verdict"));
-    let value = match call {
-        Some((_, _, arguments)) => serde_json::from_str::<Value>(arguments)
-            .map_err(|error| format!("the arguments of `verdict` are not JSON ({error})"))?,
-        None => last_object(&reply.text()).ok_or_else(|| "it holds no verdict".to_owned())?,
+    let calls = reply.calls().filter(|(_, name, _)| name.trim().eq_ignore_ascii_case("verdict"));
+    let given: Result<Vec<Verdict>, String> = calls
+        .map(|(_, _, arguments)| {
+            let value = serde_json::from_str::<Value>(arguments)
+                .map_err(|error| format!("the arguments of `verdict` are not JSON ({error})"))?;
+            verdict(&value, criteria, iteration)
+        })
+        .collect();
+    let mut given = given?.into_iter();
+    let Some(first) = given.next() else {
+        let value = last_object(&reply.text()).ok_or_else(|| "it holds no verdict".to_owned())?;
+        return verdict(&value, criteria, iteration);
     };
-    verdict(&value, criteria, iteration)
+    match given.find(|other| other.kind != first.kind) {
+        Some(other) => Err(format!("it says both {} and {}", first.kind.name(), other.kind.name())),
+        None => Ok(first),
+    }
 }
 
 fn verdict(value: &Value, criteria: u64, iteration: u64) -> Result<Verdict, String> {
@@ -217,6 +227,14 @@ fn verdict(value: &Value, criteria: u64, iteration: u64) -> Result<Verdict, Stri
             for item in items {
                 let index = item.get("index").and_then(Value::as_u64).ok_or("a criterion has no `index`")?;
                 let met = item.get("met").and_then(Value::as_bool).ok_or("a criterion has no `met`")?;
+                if criteria == 0 {
+                    // Made up by the judge, so there is nothing to answer; but who finds one unmet does not say met.
+                    if !met && kind == VerdictKind::Met {
+                        kind = VerdictKind::Unmet;
+                        reason = format!("the judge found a criterion of its own unmet. {reason}");
+                    }
+                    continue;
+                }
                 // An answer to what was not asked says nothing about the goal.
                 if index == 0 || index > criteria {
                     continue;
@@ -250,17 +268,17 @@ fn verdict(value: &Value, criteria: u64, iteration: u64) -> Result<Verdict, Stri
 fn last_object(text: &str) -> Option<Value> {
     let starts: Vec<usize> = text.char_indices().filter(|(_, c)| *c == '{').map(|(index, _)| index).collect();
     // An object that lies inside another one is that one's business: of all that parse, the one that ends last and
-    // starts first among those.
-    let mut best: Option<(usize, usize, Value)> = None;
-    for start in starts.into_iter().take(2_000) {
+    // starts first among those. From the end, since that is where it is looked for.
+    let mut best: Option<(usize, Value)> = None;
+    for start in starts.into_iter().rev().take(2_000) {
         let mut stream = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
         let Some(Ok(value)) = stream.next() else { continue };
         let end = start + stream.byte_offset();
-        if value.get("verdict").is_some() && best.as_ref().is_none_or(|(_, last, _)| end > *last) {
-            best = Some((start, end, value));
+        if value.get("verdict").is_some() && best.as_ref().is_none_or(|(last, _)| end >= *last) {
+            best = Some((end, value));
         }
     }
-    best.map(|(_, _, value)| value)
+    best.map(|(_, value)| value)
 }
 
 #[cfg(test)]
@@ -321,6 +339,37 @@ mod tests {
         assert!(read(&called(both), 3, 1).is_err());
         assert!(read(&called(r#"{"verdict":"met","reason":"x","criteria":[{"index":9,"met":true}]}"#), 2, 1).is_err());
         let unasked = r#"{"verdict":"met","reason":"x","criteria":[{"index":1,"met":false}]}"#;
-        assert_eq!(read(&called(unasked), 0, 1).map(|verdict| verdict.kind), Ok(VerdictKind::Met));
+        assert_eq!(read(&called(unasked), 0, 1).map(|verdict| verdict.kind), Ok(VerdictKind::Unmet));
+    }
+
+    #[test]
+    fn the_last_verdict_is_found_behind_any_number_of_braces() {
+        let text = format!("{} so {{\"verdict\":\"unmet\",\"reason\":\"r\"}}", "{x} ".repeat(5_000));
+        assert_eq!(kind(&text), Some(VerdictKind::Unmet));
+        let inner = r#"{"reason":"r","verdict":"unmet","criteria":[],"quoted":{"verdict":"met","reason":"x"}}"#;
+        assert_eq!(kind(inner), Some(VerdictKind::Unmet));
+        // As deep as a stack could be made to grow.
+        assert_eq!(kind(&"{\"a\":".repeat(100_000)), None);
+    }
+
+    #[test]
+    fn two_calls_that_disagree_are_no_verdict() {
+        let call = |verdict: &str| Block::Call {
+            id: verdict.to_owned(),
+            name: "verdict".into(),
+            arguments: format!(r#"{{"verdict":"{verdict}","reason":"x"}}"#),
+        };
+        let both = |a: &str, b: &str| Reply { blocks: vec![call(a), call(b)], ..called("{}") };
+        assert!(read(&both("met", "unmet"), 0, 1).is_err_and(|why| why.contains("both met and unmet")));
+        assert!(read(&both("met", "met"), 0, 1).is_ok_and(|verdict| verdict.kind == VerdictKind::Met));
+    }
+
+    #[test]
+    fn criteria_that_the_judge_made_up_are_no_reason_to_throw_its_verdict_away() {
+        let made_up =
+            |met: bool| called(&format!(r#"{{"verdict":"met","reason":"x","criteria":[{{"index":1,"met":{met}}}]}}"#));
+        let verdict = read(&made_up(true), 0, 1).expect("a verdict");
+        assert_eq!((verdict.kind, verdict.criteria.len()), (VerdictKind::Met, 0));
+        assert_eq!(read(&made_up(false), 0, 1).expect("a verdict").kind, VerdictKind::Unmet);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::packet::excerpt;
+use super::packet::excerpt_end;
 use super::progress::fails;
 use crate::event::{CheckResult, TurnEnd, Verdict};
 
@@ -74,7 +74,7 @@ pub fn continuation(onward: &Onward<'_>) -> String {
             text,
             "\nCheck `{}` failed ({exit}). The end of its output:\n{}",
             check.name,
-            excerpt(&check.tail, 2_000)
+            excerpt_end(&check.tail, 2_000)
         );
     }
     text

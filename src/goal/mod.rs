@@ -10,14 +10,17 @@ mod judge;
 mod message;
 mod outcome;
 mod packet;
+mod preview;
 mod progress;
 mod result;
 mod run;
+mod sources;
 mod watch;
 
 pub use config::{Check, Config, Judge, Shell, When, WorkspaceMode};
 pub use failure::Cause;
 pub use file::{Effective, GoalSource, Origin, Overrides, Problem, Setting, key_paths, load, schema};
 pub use outcome::{Decision, decide};
+pub use preview::{Preview, PreviewParts, preview};
 pub use result::early;
 pub use run::{Run, RunParts, goal_digest, own_dirs};

@@ -65,8 +65,15 @@ impl Seen {
     }
 
     /// Takes the state after an iteration, fills in its stall fields, and says how things stand. `limit` is
-    /// `limits.stall`; `required_failing` are the signatures (as in `failing`) of required checks.
-    pub fn iteration(&mut self, fact: &mut Progress, required_failing: &[String], limit: u64) -> Standing {
+    /// `limits.stall`; `required_failing` are the signatures (as in `failing`) of required checks; `unknown`: git
+    /// could not say where HEAD is.
+    pub fn iteration(
+        &mut self,
+        fact: &mut Progress,
+        required_failing: &[String],
+        unknown: bool,
+        limit: u64,
+    ) -> Standing {
         let new_workspace = fact.workspace.as_ref().is_some_and(|digest| !self.workspaces.contains(digest));
         let new_head = fact.head.as_ref().is_some_and(|head| !self.heads.contains(head));
         let new_passing = !self.passing.contains(&fact.passing);
@@ -74,7 +81,7 @@ impl Seen {
         let new_tasks = !self.tasks.contains(&fact.tasks);
         let fails_as_before = required_failing.iter().any(|signature| self.failing.contains(signature));
         // A component that could not be asked is unknown, never «same»: it keeps the count from growing by a whole.
-        let unknown = fact.workspace.is_none();
+        let unknown = unknown || fact.workspace.is_none();
         let other = new_head || new_passing || new_failing || new_tasks;
         let grown = if other || (new_workspace && !fails_as_before) {
             None
@@ -90,7 +97,7 @@ impl Seen {
             }
             Some(halves) => self.halves += halves,
         }
-        let over = self.halves >= limit * 2;
+        let over = self.halves >= limit.saturating_mul(2);
         let stalled = over && self.nudged;
         let nudge_due = over && !self.nudged;
         if nudge_due {
@@ -196,7 +203,7 @@ mod tests {
 
     fn iterate(seen: &mut Seen, mut fact: Progress) -> Standing {
         let failing = fact.failing.clone();
-        seen.iteration(&mut fact, &failing, 3)
+        seen.iteration(&mut fact, &failing, false, 3)
     }
 
     #[test]

@@ -14,13 +14,14 @@ use super::iterate::{Bench, CHANGES_WITHIN, Loop, Stage, State, first_message, s
 use super::judge;
 use super::progress::Seen;
 use super::result::{Before, Ending, Identity, result};
+use super::sources;
 use super::watch::{Timer, Watch, pressing};
 use crate::compact::{self, Budget, Compactor, History};
 use crate::event::{Event, GoalRef, Lane, Outcome, RunResult};
-use crate::model::{Conversation, Endpoint, Gateway};
+use crate::model::{Conversation, Endpoint, Gateway, GatewayParts};
 use crate::process::SignalEvent;
 use crate::session::{self, Fact, Frozen, Line, RunStart, Session, SessionError};
-use crate::tools::{ToolOptions, Tools};
+use crate::tools::Tools;
 use crate::turn::{self, Agent, AgentParts, Ended as Stopped};
 use crate::workspace::{Git, GitState, Protected, Tree};
 use crate::world::{CommandKind, Ending as Ended, Halt, Roots, Secrets, Why, World};
@@ -39,6 +40,8 @@ pub struct RunParts {
     pub endpoint: Endpoint,
     pub judge: Option<Endpoint>,
     pub summarizer: Endpoint,
+    /// What a new session is called, when not by its goal.
+    pub title: Option<String>,
     pub roots: Roots,
     pub run: String,
     pub version: String,
@@ -75,66 +78,20 @@ pub struct Run {
     secrets: Secrets,
 }
 
-/// The environment block's facts and the instruction files, read once at a session's start.
-async fn surroundings(parts: &RunParts, git: &Git) -> Result<(turn::Surroundings, GitState), Cause> {
-    let state = match git.state(&parts.world).await {
-        Ok(state) => state,
-        Err(error) => {
-            notice(&parts.session, "git_unknown", format!("git cannot answer: {error}"))?;
-            None
-        }
-    };
-    let branch = state.clone().map(|state| {
-        let name = state.branch.clone().unwrap_or_else(|| "(detached)".to_owned());
-        (name, state.dirty.len())
-    });
-    let date = crate::world::rfc3339(parts.world.clock.now());
-    Ok((
-        turn::Surroundings {
-            workspace: parts.roots.shown.to_string_lossy().into_owned(),
-            os: std::env::consts::OS.to_owned(),
-            date: date.chars().take(10).collect(),
-            git: branch,
-        },
-        state.unwrap_or_default(),
-    ))
-}
-
-/// The instruction files of the workspace root, 32 KiB together.
-fn instructions(parts: &RunParts) -> Result<Vec<(String, String)>, Cause> {
-    const MOST_BYTES: usize = 32 * 1024;
-    let mut left = MOST_BYTES;
-    let mut found = Vec::new();
-    for name in &parts.config.instructions {
-        let path = parts.roots.real.join(name);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(Cause::new(Outcome::Environment, format!("read `{name}`: {error}"))),
-        };
-        let mut text = parts.secrets.redact_str(&String::from_utf8_lossy(&bytes)).into_owned();
-        if text.len() > left {
-            let mut end = left;
-            while !text.is_char_boundary(end) {
-                end -= 1;
-            }
-            text.truncate(end);
-            notice(&parts.session, "instructions_cut", format!("`{name}` is cut: instructions take at most 32 KiB"))?;
-        }
-        left -= text.len();
-        if !text.trim().is_empty() {
-            found.push((name.clone(), text));
-        }
-    }
-    Ok(found)
-}
-
 fn notice(session: &Session, code: &str, text: String) -> Result<(), Cause> {
     session.append(Fact::Notice { code: code.to_owned(), text }).map(|_| ()).map_err(|error| session_cause(&error))
 }
 
+/// An endpoint as it is stored: what headers, query parameters and additions to the body hold may be secret, and is
+/// read again from the configuration when the session is resumed.
 fn endpoint_json(endpoint: &Endpoint) -> Result<serde_json::Value, Cause> {
-    serde_json::to_value(endpoint).map_err(|error| Cause::new(Outcome::Internal, error.to_string()))
+    let stored = Endpoint {
+        headers: BTreeMap::new(),
+        query_params: BTreeMap::new(),
+        extra_body: Vec::new(),
+        ..endpoint.clone()
+    };
+    serde_json::to_value(stored).map_err(|error| Cause::new(Outcome::Internal, error.to_string()))
 }
 
 impl Run {
@@ -151,32 +108,26 @@ impl Run {
         if let Some(reason) = &state.broken {
             return Err(Cause::new(Outcome::Unusable, format!("the session's history cannot be told: {reason}")));
         }
-        if let Some(window) = state.window_tokens {
-            parts.endpoint.window_tokens = window;
-        }
         let resumed = state.frozen.is_some();
         let git = Rc::new(Git::new(parts.roots.clone(), parts.session.dir().join("git")));
-        let tools = Tools::new(ToolOptions {
-            allow: parts.config.tools_allow.clone(),
-            deny: parts.config.tools_deny.clone(),
-            command_limit: Duration::from_millis(parts.config.limits.command_ms),
-            own_dirs: parts.own_dirs.clone(),
-            jobs: true,
-            removed: parts.removed.clone(),
-            secrets: parts.secrets.clone(),
-        });
+        let tools = sources::tools(&parts.config, &parts.own_dirs, &parts.removed, &parts.secrets);
         let removed: Rc<[String]> = parts.removed.clone().into();
-        let (around, git_state) = surroundings(&parts, &git).await?;
+        let (around, git_state, unknown) = sources::surroundings(&parts.world, &parts.roots, &git).await;
         let frozen = match &state.frozen {
             Some(frozen) => (**frozen).clone(),
             None => {
-                let frozen = freeze(&parts, digest, &tools, &around)?;
+                let (system, cut) = sources::system(&parts.config, &parts.roots, &parts.secrets)?;
+                parts.notes.extend(cut);
+                let frozen = freeze(&parts, digest, system, &tools, &around)?;
                 room_to_begin(&parts, &frozen)?;
                 append(&parts.session, Fact::Frozen(Box::new(frozen.clone())))?;
                 frozen
             }
         };
         start_fact(&parts, resumed, &git_state)?;
+        if let Some(unknown) = unknown {
+            notice(&parts.session, "git_unknown", unknown)?;
+        }
         for note in &parts.notes {
             notice(&parts.session, "note", note.clone())?;
         }
@@ -200,18 +151,16 @@ impl Run {
             }
         }
         let started = parts.world.clock.elapsed();
-        let gateway = Rc::new(
-            Gateway::new(
-                parts.world.clone(),
-                parts.session.clone(),
-                parts.halt.clone(),
-                &parts.config.limits,
-                &state,
-                parts.config.rate_limit_max_wait,
-                parts.deltas,
-            )
-            .without(parts.secrets.clone()),
-        );
+        let gateway = Rc::new(Gateway::new(GatewayParts {
+            world: parts.world.clone(),
+            session: parts.session.clone(),
+            halt: parts.halt.clone(),
+            limits: &parts.config.limits,
+            state: &state,
+            max_wait: parts.config.rate_limit_max_wait,
+            deltas: parts.deltas,
+            secrets: parts.secrets.clone(),
+        }));
         let timer = Timer::new(parts.world.clone(), gateway.clone(), state.active_ms, state.waited_ms, started);
         let tree = Rc::new(RefCell::new(Tree::new(parts.roots.clone(), parts.own_dirs.clone())));
         // A session needs no goal file any more: what it said is stored.
@@ -375,6 +324,9 @@ impl Run {
         let end = session::End { run: self.identity.run.clone(), outcome, result: Box::new(result.clone()), leaked };
         let written = async {
             self.goal.gateway.synced().await?;
+            if let Some(text) = differing(self.goal.world.transport.differing()) {
+                session.append(Fact::Notice { code: "recorded_differs".to_owned(), text })?;
+            }
             session.append(self.timer.fact())?;
             self.goal.agent.close_jobs()?;
             self.store(&result);
@@ -433,6 +385,19 @@ struct Heard<'a> {
     status: &'a dyn Fn() -> String,
 }
 
+/// What is said at the end about recorded replies to other requests than were sent.
+fn differing(count: u64) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some(
+            "1 request differs from the one whose recorded reply it got; that is reported, not enforced".to_owned(),
+        ),
+        count => Some(format!(
+            "{count} requests differ from those whose recorded replies they got; that is reported, not enforced"
+        )),
+    }
+}
+
 /// Listens for as long as it is awaited.
 async fn interrupts(signals: &mut Option<crate::process::Signals>, session: &Session, halt: &Halt, heard: &Heard<'_>) {
     match signals {
@@ -446,11 +411,7 @@ async fn listen(signals: &mut crate::process::Signals, session: &Session, halt: 
     loop {
         match signals.next().await {
             SignalEvent::Stop(signal) => {
-                let outcome = match signal {
-                    1 => Outcome::Hangup,
-                    2 => Outcome::Interrupt,
-                    _ => Outcome::Terminated,
-                };
+                let outcome = Outcome::of_signal(signal);
                 let reason = outcome.name().to_owned();
                 if let Err(error) = session.append(Fact::Interrupted { reason }) {
                     tracing::error!(%error, "the interruption cannot be logged");
@@ -514,8 +475,13 @@ fn last_lines(output: &str) -> String {
 }
 
 /// The exact bytes that every later run of the session sends first.
-fn freeze(parts: &RunParts, digest: String, tools: &Tools, around: &turn::Surroundings) -> Result<Frozen, Cause> {
-    let system = turn::system(&instructions(parts)?);
+fn freeze(
+    parts: &RunParts,
+    digest: String,
+    system: String,
+    tools: &Tools,
+    around: &turn::Surroundings,
+) -> Result<Frozen, Cause> {
     let mut heads = BTreeMap::new();
     let mut endpoints = BTreeMap::new();
     heads.insert("agent".to_owned(), parts.endpoint.wire.head(&system, &tools.schemas()));
@@ -532,6 +498,7 @@ fn freeze(parts: &RunParts, digest: String, tools: &Tools, around: &turn::Surrou
         goal_name: config.name.clone(),
         goal_digest: digest,
         goal_file: config.goal_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
+        title: parts.title.clone(),
         system,
         environment: parts.secrets.redact_str(&turn::environment(around)).into_owned(),
         heads,

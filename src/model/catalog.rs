@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use self::address::Address;
 use self::table::{Provider, Reasoning, Row, table};
 use super::price::Price;
+use super::request::Front;
 use super::wire::Wire;
 use crate::world::Env;
 
@@ -105,6 +106,19 @@ impl Endpoint {
     /// `provider/model`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.provider, self.model)
+    }
+
+    /// The start of a request's body.
+    pub fn front(&self, max_output_tokens: u64, force_tool: Option<&str>) -> Vec<u8> {
+        self.wire.front(&Front {
+            model: &self.model,
+            max_output_tokens,
+            force_tool,
+            reasoning_effort: self.reasoning_effort.as_deref(),
+            extra_body: &self.extra_body,
+            native: self.provider == "openai" && self.own,
+            slow_steps: false,
+        })
     }
 }
 

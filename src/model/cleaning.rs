@@ -155,22 +155,7 @@ fn clean_value(secrets: &Secrets, value: &mut Value) -> bool {
 
 /// The same failure without secrets in its words: providers repeat what they refuse.
 pub fn clean_error(secrets: &Secrets, error: ModelError) -> ModelError {
-    let clean = |text: String| secrets.redact_str(&text).into_owned();
-    match error {
-        ModelError::Auth(text) => ModelError::Auth(clean(text)),
-        ModelError::Quota(text) => ModelError::Quota(clean(text)),
-        ModelError::RateLimited { message, wait } => ModelError::RateLimited { message: clean(message), wait },
-        ModelError::Overloaded { message, wait } => ModelError::Overloaded { message: clean(message), wait },
-        ModelError::ContextOverflow { message, limit_tokens } => {
-            ModelError::ContextOverflow { message: clean(message), limit_tokens }
-        }
-        ModelError::InvalidRequest(text) => ModelError::InvalidRequest(clean(text)),
-        ModelError::Truncated => ModelError::Truncated,
-        ModelError::Malformed(text) => ModelError::Malformed(clean(text)),
-        ModelError::Network(text) => ModelError::Network(clean(text)),
-        ModelError::Timeout(text) => ModelError::Timeout(clean(text)),
-        ModelError::Miss(text) => ModelError::Miss(clean(text)),
-    }
+    error.map_text(|text| secrets.redact_str(text).into_owned())
 }
 
 #[cfg(test)]

@@ -46,6 +46,25 @@ impl ModelError {
         )
     }
 
+    /// With the text that came from outside rewritten by `clean`.
+    pub fn map_text(self, clean: impl Fn(&str) -> String) -> ModelError {
+        match self {
+            ModelError::Auth(text) => ModelError::Auth(clean(&text)),
+            ModelError::Quota(text) => ModelError::Quota(clean(&text)),
+            ModelError::RateLimited { message, wait } => ModelError::RateLimited { message: clean(&message), wait },
+            ModelError::Overloaded { message, wait } => ModelError::Overloaded { message: clean(&message), wait },
+            ModelError::ContextOverflow { message, limit_tokens } => {
+                ModelError::ContextOverflow { message: clean(&message), limit_tokens }
+            }
+            ModelError::InvalidRequest(text) => ModelError::InvalidRequest(clean(&text)),
+            ModelError::Truncated => ModelError::Truncated,
+            ModelError::Malformed(text) => ModelError::Malformed(clean(&text)),
+            ModelError::Network(text) => ModelError::Network(clean(&text)),
+            ModelError::Timeout(text) => ModelError::Timeout(clean(&text)),
+            ModelError::Miss(text) => ModelError::Miss(clean(&text)),
+        }
+    }
+
     /// The wait that the provider asked for.
     pub const fn wait(&self) -> Option<Duration> {
         match self {

@@ -71,13 +71,18 @@ impl Default for Factor {
 
 impl Factor {
     /// From a request that was estimated at `estimated` tokens (uncorrected) and reported at `reported`. Requests
-    /// too small to teach anything leave the factor as it was.
+    /// too small to teach anything leave the factor as it was, and so do reports that no tokenizer can explain: such
+    /// a server counts something else.
     pub fn learn(self, estimated: u64, reported: u64) -> Factor {
-        if estimated < 200 || reported == 0 { self } else { Factor((reported * 100 / estimated).clamp(50, 300)) }
+        let plausible = estimated / 8..=estimated.saturating_mul(8);
+        if estimated < 200 || !plausible.contains(&reported) {
+            return self;
+        }
+        Factor((reported.saturating_mul(100) / estimated).clamp(50, 300))
     }
 
     pub const fn apply(self, tokens: u64) -> u64 {
-        (tokens * self.0).div_ceil(100)
+        tokens.saturating_mul(self.0).div_ceil(100)
     }
 }
 
@@ -97,9 +102,17 @@ mod tests {
     #[test]
     fn the_factor_stays_within_its_bounds() {
         assert_eq!(Factor::default().learn(1_000, 1_200), Factor(120));
-        assert_eq!(Factor::default().learn(1_000, 9_000), Factor(300));
-        assert_eq!(Factor::default().learn(1_000, 10), Factor(50));
+        assert_eq!(Factor::default().learn(1_000, 7_000), Factor(300));
+        assert_eq!(Factor::default().learn(1_000, 200), Factor(50));
         assert_eq!(Factor(130).learn(50, 500), Factor(130));
         assert_eq!(Factor(150).apply(101), 152);
+    }
+
+    #[test]
+    fn an_absurd_report_teaches_nothing() {
+        for absurd in [0, 10, 124, 8_001, u64::MAX] {
+            assert_eq!(Factor(130).learn(1_000, absurd), Factor(130), "{absurd}");
+        }
+        assert_eq!(Factor(300).apply(u64::MAX), u64::MAX.div_ceil(100));
     }
 }

@@ -1,21 +1,22 @@
 //! The one door to a model, for every lane: reserve → log → send and retry → settle → log.
 
-use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::catalog::{Endpoint, KeySource};
 use super::cleaning::{clean_error, clean_reply, held};
 use super::conversation::Conversation;
 use super::error::ModelError;
+use super::estimate::Factor;
 use super::ledger::{Hit, Ledger, Reservation, caps};
-use super::reply::{Delta, Partial, Reply};
-use super::request::Front;
+use super::reply::{Delta, Reply};
 use super::retry::{Next, Outage};
-use super::wire::{Decoder, Wire};
+use super::taken::Taken;
+use super::wire::Wire;
 use crate::event::{CostKnown, Event, Lane, Limits, Micros, Usage};
-use crate::session::{Attempt, Call, Fact, Message, Session, SessionError, Settled, State, Sync, WireAttempt};
-use crate::world::{Body, Halt, HttpRequest, HttpResponse, Secrets, Tag, TransportError, Why, World};
+use crate::session::{Attempt, Block, Call, Fact, Message, Session, SessionError, Settled, State, Sync, WireAttempt};
+use crate::world::{Body, Halt, HttpRequest, HttpResponse, Secrets, Tag, Why, World};
 
 /// Connecting takes no longer than this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,6 +32,12 @@ const KEPT_HEADERS: [&str; 7] = [
     "content-encoding",
 ];
 
+/// The most of one response that is read: replies are far below it, and what is read is kept in memory.
+const MOST_REPLY_BYTES: usize = 64 << 20;
+
+/// A smaller window than this is a number that stood in an error for another reason.
+const LEAST_WINDOW_TOKENS: u64 = 256;
+
 /// Why a call gave no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
@@ -40,6 +47,9 @@ pub enum CallError {
     /// Not sent: the window has no room for a useful reply.
     #[error("the request ({occupancy_tokens} tokens) leaves no room for a reply in a window of {window_tokens}")]
     NoRoom { occupancy_tokens: u64, window_tokens: u64 },
+    /// The server leaves out what is more than so many tokens, without a word. The reply arrived, and is no good.
+    #[error("the server silently cuts requests: it takes in about {taken_tokens} of {sent_tokens} tokens")]
+    Cut { taken_tokens: u64, sent_tokens: u64 },
     /// Final at once.
     #[error(transparent)]
     Model(ModelError),
@@ -95,16 +105,33 @@ impl Meter {
     }
 }
 
+/// What a gateway is made of.
+pub struct GatewayParts<'a> {
+    pub world: World,
+    pub session: Session,
+    pub halt: Halt,
+    pub limits: &'a Limits,
+    /// The session as earlier runs left it.
+    pub state: &'a State,
+    /// The outage budget of one call.
+    pub max_wait: Duration,
+    pub deltas: bool,
+    /// Replaced in what providers say before it is stored or shown.
+    pub secrets: Secrets,
+}
+
 pub struct Gateway {
     world: World,
     session: Session,
     halt: Halt,
+    secrets: Secrets,
     ledger: RefCell<Ledger>,
+    /// As the last call of each lane left them.
+    factors: RefCell<BTreeMap<Lane, Factor>>,
     meter: Meter,
     max_wait: Duration,
     deltas: bool,
     pending_sync: RefCell<Option<Sync>>,
-    secrets: Secrets,
 }
 
 /// How one attempt ended, with what it is known to have cost.
@@ -121,32 +148,26 @@ enum Failed {
 }
 
 impl Gateway {
-    pub fn new(
-        world: World,
-        session: Session,
-        halt: Halt,
-        limits: &Limits,
-        state: &State,
-        max_wait: Duration,
-        deltas: bool,
-    ) -> Gateway {
+    pub fn new(parts: GatewayParts<'_>) -> Gateway {
+        let settled = parts.state.calls.iter().filter_map(|(_, settled)| settled.as_ref());
+        let factors = settled.filter_map(|settled| Some((settled.lane, Factor(settled.factor_pct?)))).collect();
         Gateway {
-            world,
-            session,
-            halt,
-            ledger: RefCell::new(Ledger::fold(limits, &state.calls)),
+            ledger: RefCell::new(Ledger::fold(parts.limits, &parts.state.calls)),
+            factors: RefCell::new(factors),
             meter: Meter::default(),
-            max_wait,
-            deltas,
+            max_wait: parts.max_wait,
+            deltas: parts.deltas,
             pending_sync: RefCell::new(None),
-            secrets: Secrets::default(),
+            world: parts.world,
+            session: parts.session,
+            halt: parts.halt,
+            secrets: parts.secrets,
         }
     }
 
-    /// Replaces these in every reply, before anybody gets to see it.
-    pub fn without(mut self, secrets: Secrets) -> Gateway {
-        self.secrets = secrets;
-        self
+    /// What a lane's calls have taught about its estimates, for a conversation that begins anew.
+    pub fn factor(&self, lane: Lane) -> Factor {
+        self.factors.borrow().get(&lane).copied().unwrap_or_default()
     }
 
     /// Read access to the ledger.
@@ -196,14 +217,16 @@ impl Gateway {
         let mut billed = Usage::default();
         let mut cost = Micros::ZERO;
         let mut known = CostKnown::Free;
-        let mut charged_tokens = 0;
+        let mut charged_tokens: u64 = 0;
         let outcome = loop {
             let number = attempts.len() as u64 + 1;
             let mut tried = self.attempt(conversation, ask, &call, &reservation, number).await?;
             if let Some((usage, how)) = tried.bill.take() {
                 let price = ask.endpoint.price.as_ref();
-                cost = cost.saturating_add(price.map_or(Micros::ZERO, |price| price.cost(&usage)));
-                charged_tokens += usage.total_tokens();
+                tried.record.cost = price.map_or(Micros::ZERO, |price| price.cost(&usage));
+                tried.record.charged_tokens = usage.total_tokens();
+                cost = cost.saturating_add(tried.record.cost);
+                charged_tokens = charged_tokens.saturating_add(tried.record.charged_tokens);
                 known = if known == CostKnown::UpperBound { known } else { how };
                 billed.add(&usage);
             }
@@ -219,11 +242,20 @@ impl Gateway {
                 Err(Failed::Model(error)) => error,
             };
             let next = outage.after(&error, &*self.world.ids);
-            if let Next::Wait(wait) = next {
-                tried.record.wait_ms = Some(wait.as_millis() as u64);
+            // A further attempt costs as much again as this one was reserved for.
+            let broke = self
+                .ledger
+                .borrow()
+                .breaks(cost.saturating_add(reservation.cost), charged_tokens.saturating_add(reservation.tokens));
+            let broke = broke.filter(|_| matches!(next, Next::Wait(_)));
+            if let (Next::Wait(wait), None) = (&next, broke) {
+                tried.record.wait_ms = Some(millis(*wait));
             }
             self.session.append(Fact::Attempt { lane: ask.lane, n: call.n, number, attempt: tried.record.clone() })?;
             attempts.push(tried.record);
+            if let Some(hit) = broke {
+                break Err(CallError::Limit(hit));
+            }
             match next {
                 Next::Wait(wait) => {
                     if let Err(why) = self.wait(ask.lane, &error, wait).await {
@@ -243,7 +275,10 @@ impl Gateway {
 
         let now = self.world.clock.elapsed();
         if let Ok(reply) = &outcome {
-            conversation.replied(reply);
+            if let Some(usage) = &reply.usage {
+                conversation.replied(usage, &reply.blocks);
+            }
+            self.factors.borrow_mut().insert(ask.lane, conversation.factor());
             if ask.entry {
                 self.session.append(Fact::Message(reply.message()))?;
             }
@@ -252,7 +287,7 @@ impl Gateway {
             && !text.trim().is_empty()
         {
             self.session.append(Fact::Message(Message::Assistant {
-                blocks: vec![crate::session::Block::Text { text: text.clone() }],
+                blocks: vec![Block::Text { text: text.clone() }],
                 interrupted: true,
                 refused: None,
             }))?;
@@ -266,6 +301,10 @@ impl Gateway {
                 _ => ask.endpoint.name(),
             },
             usage: (known != CostKnown::Free).then_some(billed),
+            reply_usage: match &outcome {
+                Ok(reply) if known != CostKnown::Reported => reply.usage.clone(),
+                _ => None,
+            },
             cost,
             known,
             charged_tokens,
@@ -300,31 +339,29 @@ impl Gateway {
                 text: format!("{} reports that it changed the request before running it", ask.endpoint.provider),
             })?;
         }
+        if let (true, Err(CallError::Model(ModelError::ContextOverflow { limit_tokens, .. }))) = (ask.entry, &outcome)
+            && let Some(window) = smaller_window(*limit_tokens, ask.endpoint.window_tokens)
+        {
+            self.session.append(Fact::Learned { window_tokens: Some(window), factor_pct: None })?;
+        }
+        if let (true, true, Some(taken_tokens)) = (ask.entry, outcome.is_ok(), conversation.truncated_at()) {
+            let sent_tokens = conversation.factor().apply(conversation.rest().count().tokens());
+            return Err(CallError::Cut { taken_tokens, sent_tokens });
+        }
         outcome
     }
 
     fn reserve(&self, conversation: &Conversation, ask: &Ask<'_>) -> Result<(Call, Reservation), CallError> {
         let endpoint = ask.endpoint;
-        let window = endpoint.window_tokens;
-        let occupancy = conversation.occupancy_tokens();
-        let guessed = conversation.estimated_tokens();
-        let margin = window / 50 + guessed * 2 / 5;
-        let room = window.saturating_sub(occupancy).saturating_sub(margin);
-        let least_room = (window / 8).min(8_192) / 2;
-        let caps = caps(endpoint.max_output_tokens, room);
-        if caps.is_empty() || room < least_room {
-            return Err(CallError::NoRoom { occupancy_tokens: occupancy, window_tokens: window });
-        }
-        let input = occupancy + guessed * 2 / 5;
         let ledger = self.ledger.borrow();
-        let reservation = ledger.reserve(endpoint, input, &caps).map_err(CallError::Limit)?;
+        let reservation = reservation(&ledger, conversation, endpoint)?;
         let call = Call {
             lane: ask.lane,
             n: ledger.next_n(ask.lane),
             model: endpoint.name(),
             digest: conversation.rest().digest(),
             rest_bytes: conversation.rest().len(),
-            estimate_tokens: occupancy,
+            estimate_tokens: conversation.occupancy_tokens(),
             max_output_tokens: reservation.max_output_tokens,
             reserved: reservation.cost,
             reserved_tokens: reservation.tokens,
@@ -353,15 +390,7 @@ impl Gateway {
         number: u64,
     ) -> Result<Tried, CallError> {
         let endpoint = ask.endpoint;
-        let front = endpoint.wire.front(&Front {
-            model: &endpoint.model,
-            max_output_tokens: reservation.max_output_tokens,
-            force_tool: ask.force_tool,
-            reasoning_effort: endpoint.reasoning_effort.as_deref(),
-            extra_body: &endpoint.extra_body,
-            native: endpoint.provider == "openai" && endpoint.own,
-            slow_steps: false,
-        });
+        let front = endpoint.front(reservation.max_output_tokens, ask.force_tool);
         let key = self.key(endpoint);
         let mut headers = endpoint.wire.headers(key.as_deref());
         headers.extend(endpoint.headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
@@ -380,7 +409,6 @@ impl Gateway {
         let mut ended = self.halt.run(self.exchange(ask, request, &mut taken)).await;
         self.meter.attempting.set(false);
         let redacted = self.clean(endpoint.wire, &mut ended, &mut taken);
-
         let end = match &ended {
             Ok(Ok(_)) => "eof",
             Ok(Err(error)) => taken.end(error),
@@ -392,7 +420,8 @@ impl Gateway {
             n: call.n,
             attempt: number,
             method: "POST",
-            url: &self.secrets.redact_str(&url),
+            // Without its query parameters: they may hold a key.
+            url: &endpoint.wire.url(&endpoint.base_url),
             request_headers: &[],
             front: &front,
             keep,
@@ -406,28 +435,77 @@ impl Gateway {
             ms: millis(self.world.clock.elapsed().saturating_sub(started)),
             redacted,
         })?;
-        let record =
-            |error: Option<String>| Attempt { status: taken.status, error, wait_ms: None, wire_offset, wire_bytes };
-        let unfinished = || taken.bill(call.estimate_tokens, reservation);
+        let record = |error: Option<String>| Attempt {
+            status: taken.status,
+            error,
+            cost: Micros::ZERO,
+            charged_tokens: 0,
+            wait_ms: None,
+            wire_offset,
+            wire_bytes,
+        };
+        let bill = |reported: Option<&Usage>| taken.bill(call.estimate_tokens, reservation, reported);
         Ok(match ended {
             Ok(Ok(reply)) => {
                 let bill = match &reply.usage {
-                    Some(usage) => Some((usage.clone(), CostKnown::Reported)),
-                    None => unfinished(),
+                    // No request is without input: a server that says so does not count it.
+                    Some(usage) if usage.input_tokens > 0 => Some((usage.clone(), CostKnown::Reported)),
+                    usage => bill(usage.as_ref()),
                 };
                 Tried { outcome: Ok(reply), record: record(None), bill }
             }
-            Ok(Err(error)) => Tried {
-                record: record(Some(error.to_string())),
-                bill: unfinished(),
-                outcome: Err(Failed::Model(error)),
-            },
+            Ok(Err(error)) => {
+                Tried { record: record(Some(error.to_string())), bill: bill(None), outcome: Err(Failed::Model(error)) }
+            }
             Err(why) => Tried {
                 record: record(Some(format!("stopped: {}", why.name()))),
-                bill: unfinished(),
-                outcome: Err(Failed::Halted(why, taken.partial().text)),
+                bill: bill(None),
+                outcome: Err(Failed::Halted(why, self.secrets.redact_str(&taken.partial().text).into_owned())),
             },
         })
+    }
+
+    fn show(&self, lane: Lane, text: &[u8]) {
+        if !text.is_empty() {
+            let text = String::from_utf8_lossy(text).into_owned();
+            self.session.emit(Event::ModelDelta { lane, text });
+        }
+    }
+
+    /// Replaces secrets in what arrived and in what became of it. True when the bytes that arrived held one; then
+    /// others stand in their place.
+    fn clean(&self, wire: Wire, ended: &mut Result<Result<Reply, ModelError>, Why>, taken: &mut Taken) -> bool {
+        let secrets = &self.secrets;
+        if secrets.is_empty() {
+            return false;
+        }
+        if let Ok(Err(error)) = ended {
+            *error = clean_error(secrets, error.clone());
+        }
+        for (_, value) in &mut taken.headers {
+            *value = secrets.redact_str(value).into_owned();
+        }
+        let held = held(secrets, &taken.body);
+        let body = match ended {
+            Ok(Ok(reply)) => {
+                let cleaned = clean_reply(secrets, reply);
+                if !cleaned && !held {
+                    return false;
+                }
+                wire.compose(reply, true)
+            }
+            _ if !held => return false,
+            // What had come of a stream; nothing of it but its text is of use to anybody.
+            _ if taken.decoder.is_some() => {
+                let mut partial = taken.partial();
+                partial.text = secrets.redact_str(&partial.text).into_owned();
+                wire.compose(&partial.as_reply(), false)
+            }
+            _ => secrets.redact(&taken.body).into_owned(),
+        };
+        taken.body = body;
+        taken.reads = vec![0];
+        true
     }
 
     /// Sends one request and decodes its response; leaves in `taken` what arrived, also when it is dropped.
@@ -446,9 +524,7 @@ impl Gateway {
         taken.headers =
             response.headers.iter().filter(|(name, _)| KEPT_HEADERS.contains(&name.as_str())).cloned().collect();
         let ok = (200..300).contains(&response.status);
-        if ok {
-            taken.decoder = Some(endpoint.wire.decoder());
-        }
+        taken.decoder = ok.then(|| endpoint.wire.decoder());
         let mut deltas: Vec<Delta> = Vec::new();
         let mut redactor = self.secrets.redactor();
         loop {
@@ -457,18 +533,38 @@ impl Gateway {
                 chunk = response.body.next() => match chunk {
                     Ok(chunk) => chunk,
                     // Whatever had arrived decides: a stream may be complete although its end was rough.
-                    Err(error) => {
+                    Err(error) if ok => {
                         let failed = taken.failed(&error);
                         return taken.reply().and_then(Result::ok).ok_or(failed);
                     }
+                    // The status says what went wrong, whatever became of the explanation.
+                    Err(_) => None,
                 },
-                () = &mut quiet => return Err(timeout("nothing new in the reply", endpoint.idle_timeout)),
-                () = &mut whole => return Err(timeout("no whole reply", ask.attempt_timeout.unwrap_or_default())),
+                () = &mut quiet => {
+                    if !ok {
+                        break;
+                    }
+                    return Err(timeout("nothing new in the reply", endpoint.idle_timeout));
+                }
+                () = &mut whole => {
+                    if !ok {
+                        break;
+                    }
+                    return Err(timeout("no whole reply", ask.attempt_timeout.unwrap_or_default()));
+                }
             };
             let Some(chunk) = chunk else { break };
-            taken.push(&chunk, &mut deltas)?;
-            if !ok && taken.body.len() > 1_000_000 {
-                break;
+            taken.reads.push(taken.body.len() as u64);
+            taken.body.extend_from_slice(&chunk);
+            let Some(decoder) = &mut taken.decoder else {
+                if taken.body.len() > 1_000_000 {
+                    break;
+                }
+                continue;
+            };
+            decoder.push(&chunk, &mut deltas)?;
+            if taken.body.len() > MOST_REPLY_BYTES {
+                return Err(ModelError::Malformed("the reply is longer than 64 MiB".to_owned()));
             }
             if !deltas.is_empty() {
                 quiet = clock.sleep(endpoint.idle_timeout);
@@ -489,142 +585,42 @@ impl Gateway {
         Err(endpoint.wire.error(response.status, &response.headers, &taken.body, now))
     }
 
-    fn show(&self, lane: Lane, text: &[u8]) {
-        if !text.is_empty() {
-            let text = String::from_utf8_lossy(text).into_owned();
-            self.session.emit(Event::ModelDelta { lane, text });
-        }
-    }
-
-    /// Replaces secrets in what arrived and in what became of it. True when the bytes that arrived held one; then
-    /// others stand in their place.
-    fn clean(&self, wire: Wire, ended: &mut Result<Result<Reply, ModelError>, Why>, taken: &mut Taken) -> bool {
-        let secrets = &self.secrets;
-        if secrets.is_empty() {
-            return false;
-        }
-        if let Ok(Err(error)) = ended {
-            *error = clean_error(secrets, error.clone());
-        }
-        if !matches!(ended, Ok(Ok(_))) {
-            let mut partial = taken.partial();
-            if let Cow::Owned(clean) = secrets.redact_str(&partial.text) {
-                partial.text = clean;
-            }
-            taken.said = Some(partial);
-        }
-        for (_, value) in &mut taken.headers {
-            *value = secrets.redact_str(value).into_owned();
-        }
-        let held = held(secrets, &taken.body);
-        let body = match ended {
-            Ok(Ok(reply)) => {
-                let cleaned = clean_reply(secrets, reply);
-                if !cleaned && !held {
-                    return false;
-                }
-                wire.compose(reply, true)
-            }
-            _ if !held => return false,
-            // What had come of a stream; nothing of it but its text is of use to anybody.
-            _ if taken.began() => wire.compose(&taken.partial().as_reply(), false),
-            _ => secrets.redact(&taken.body).into_owned(),
-        };
-        taken.body = body;
-        taken.reads = vec![0];
-        true
-    }
-
     fn key(&self, endpoint: &Endpoint) -> Option<String> {
         match &endpoint.key {
             KeySource::None => None,
-            KeySource::Env(names) => {
-                names.iter().find_map(|name| self.world.env.var(name).filter(|value| !value.trim().is_empty()))
-            }
+            // A line end that came along with the key is none of it, and no header can hold one.
+            KeySource::Env(names) => names.iter().find_map(|name| {
+                let value = self.world.env.var(name)?.trim().to_owned();
+                (!value.is_empty()).then_some(value)
+            }),
         }
     }
 }
 
-/// What arrived of one response.
-#[derive(Default)]
-struct Taken {
-    status: Option<u16>,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
-    reads: Vec<u64>,
-    /// Of a 2xx response.
-    decoder: Option<Decoder>,
-    /// What had been said when the decoder was asked for the reply.
-    said: Option<Partial>,
-    lost: Option<&'static str>,
+/// The window that an overflow has taught, when that is a smaller one than the known.
+pub fn smaller_window(limit_tokens: Option<u64>, known_tokens: u64) -> Option<u64> {
+    limit_tokens.filter(|limit| (LEAST_WINDOW_TOKENS..known_tokens).contains(limit))
 }
 
-impl Taken {
-    fn failed(&mut self, error: &TransportError) -> ModelError {
-        self.lost = Some(match error {
-            TransportError::Connect(_) => "connect",
-            TransportError::Timeout => "timeout",
-            TransportError::Reset(_) | TransportError::Miss(_) => "reset",
-        });
-        match error {
-            TransportError::Connect(text) | TransportError::Reset(text) => ModelError::Network(text.clone()),
-            TransportError::Timeout => ModelError::Timeout("the connection".to_owned()),
-            TransportError::Miss(text) => ModelError::Miss(text.clone()),
-        }
+/// What a call would reserve: the largest output cap for which the window has room and the limits leave money.
+///
+/// # Errors
+/// `NoRoom` and `Limit`.
+pub fn reservation(
+    ledger: &Ledger,
+    conversation: &Conversation,
+    endpoint: &Endpoint,
+) -> Result<Reservation, CallError> {
+    let window = endpoint.window_tokens;
+    let occupancy = conversation.occupancy_tokens();
+    let uncertain = conversation.estimated_tokens().saturating_mul(2) / 5;
+    let room = window.saturating_sub(occupancy).saturating_sub(uncertain).saturating_sub(window / 50);
+    let least_room = (window / 8).min(8_192) / 2;
+    let caps = caps(endpoint.max_output_tokens, room);
+    if caps.is_empty() || room < least_room {
+        return Err(CallError::NoRoom { occupancy_tokens: occupancy, window_tokens: window });
     }
-
-    fn end(&self, error: &ModelError) -> &'static str {
-        match (self.lost, error) {
-            (Some(lost), _) => lost,
-            (None, ModelError::Timeout(_)) => "timeout",
-            (None, _) => "eof",
-        }
-    }
-
-    fn push(&mut self, chunk: &[u8], deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        self.reads.push(self.body.len() as u64);
-        self.body.extend_from_slice(chunk);
-        self.decoder.as_mut().map_or(Ok(()), |decoder| decoder.push(chunk, deltas))
-    }
-
-    /// The reply, or why it is none; `None` for a response that is not 2xx.
-    fn reply(&mut self) -> Option<Result<Reply, ModelError>> {
-        let decoder = self.decoder.as_mut()?;
-        self.said = Some(decoder.partial());
-        Some(decoder.finish())
-    }
-
-    /// What a reply that never became whole has said.
-    fn partial(&self) -> Partial {
-        let now = || self.decoder.as_ref().map(Decoder::partial);
-        self.said.clone().or_else(now).unwrap_or_default()
-    }
-
-    /// A 2xx response was begun.
-    fn began(&self) -> bool {
-        self.status.is_some_and(|status| (200..300).contains(&status))
-    }
-
-    /// What a response that did not become a reported reply is charged: nothing before a 2xx stream began, else
-    /// the input and the received output at their upper bound.
-    fn bill(&self, input_tokens: u64, reservation: &Reservation) -> Option<(Usage, CostKnown)> {
-        if !self.began() || self.body.is_empty() {
-            return None;
-        }
-        let partial = self.partial();
-        let received = partial.output_bytes.min(reservation.max_output_tokens);
-        let usage = match &partial.usage {
-            Some(usage) if usage.input_tokens > 0 => {
-                Usage { output_tokens: usage.output_tokens.max(received), ..usage.clone() }
-            }
-            _ => Usage {
-                input_tokens: input_tokens.max(reservation.tokens.saturating_sub(reservation.max_output_tokens)),
-                output_tokens: received,
-                ..Usage::default()
-            },
-        };
-        Some((usage, CostKnown::UpperBound))
-    }
+    ledger.reserve(endpoint, occupancy.saturating_add(uncertain), &caps).map_err(CallError::Limit)
 }
 
 fn url(endpoint: &Endpoint) -> String {

@@ -124,7 +124,9 @@ impl http_body::Body for Segments {
 }
 
 fn classify(error: &reqwest::Error) -> TransportError {
-    if error.is_connect() {
+    if error.is_builder() {
+        TransportError::Unsendable(chain(error))
+    } else if error.is_connect() {
         TransportError::Connect(chain(error))
     } else if error.is_timeout() {
         TransportError::Timeout

@@ -47,7 +47,6 @@ pub struct Ledger {
     by_model: UsageBy,
     unreported: Vec<UnsettledCall>,
     peak_occupancy: u64,
-    overshoot: Micros,
 }
 
 impl Ledger {
@@ -131,16 +130,24 @@ impl Ledger {
         let mut hit = Hit::Cost;
         for &cap in caps {
             let cost = endpoint.price.as_ref().map_or(Micros::ZERO, |price| price.upper_bound(input_tokens, cap));
-            let tokens = input_tokens + cap;
-            if self.cost_limit.is_some_and(|limit| self.spent.saturating_add(cost) > limit) {
-                hit = Hit::Cost;
-            } else if self.token_limit.is_some_and(|limit| self.tokens.saturating_add(tokens) > limit) {
-                hit = Hit::Tokens;
-            } else {
-                return Ok(Reservation { max_output_tokens: cap, cost, tokens });
+            let tokens = input_tokens.saturating_add(cap);
+            match self.breaks(cost, tokens) {
+                Some(broken) => hit = broken,
+                None => return Ok(Reservation { max_output_tokens: cap, cost, tokens }),
             }
         }
         Err(hit)
+    }
+
+    /// The limit that so much more would break, if any. Equal is allowed.
+    pub fn breaks(&self, cost: Micros, tokens: u64) -> Option<Hit> {
+        if self.cost_limit.is_some_and(|limit| self.spent.saturating_add(cost) > limit) {
+            Some(Hit::Cost)
+        } else if self.token_limit.is_some_and(|limit| self.tokens.saturating_add(tokens) > limit) {
+            Some(Hit::Tokens)
+        } else {
+            None
+        }
     }
 
     /// A call was written to the log.
@@ -151,11 +158,6 @@ impl Ledger {
     pub fn settle(&mut self, settled: &Settled) {
         self.spent = self.spent.saturating_add(settled.cost);
         self.tokens = self.tokens.saturating_add(settled.charged_tokens);
-        if let Some(limit) = self.cost_limit
-            && self.spent > limit
-        {
-            self.overshoot = self.spent.saturating_sub(limit);
-        }
         if let Some(occupancy) = settled.occupancy_tokens {
             self.peak_occupancy = self.peak_occupancy.max(occupancy);
         }

@@ -15,15 +15,16 @@ mod price;
 mod reply;
 mod request;
 mod retry;
+mod taken;
 pub mod wire;
 
 pub use catalog::{Endpoint, EndpointError, KeySource, ModelSpec, ProviderSpec, resolve, usable};
 pub use conversation::{Conversation, message_count};
 pub use error::ModelError;
 pub use estimate::{Count, Factor};
-pub use gateway::{Ask, CallError, Gateway, Meter, Patience};
+pub use gateway::{Ask, CallError, Gateway, GatewayParts, Meter, Patience, reservation, smaller_window};
 pub use http::Http;
-pub use ledger::{Hit, Ledger};
+pub use ledger::{Hit, Ledger, Reservation};
 pub use price::Price;
 pub use reply::{Delta, Partial, Reply, Stop, blocks_text};
 pub(crate) use request::hex;

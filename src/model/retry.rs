@@ -5,6 +5,10 @@ use std::time::Duration;
 use super::error::ModelError;
 use crate::world::Ids;
 
+/// So many failures in a row may name a wait of their own, however short; after them it is no shorter than a step of
+/// the backoff. A server that always says «at once» would otherwise be asked for ever, as often as it can answer.
+const TRUSTED_WAITS: u32 = 3;
+
 /// The outage budget of one call chain.
 #[derive(Debug, Clone)]
 pub struct Outage {
@@ -42,21 +46,26 @@ impl Outage {
         if self.failures >= self.most_attempts {
             return Next::GiveUp;
         }
-        let wait = match error.wait() {
-            Some(wait) => wait,
-            None => {
-                let base = Duration::from_secs(1 << (self.failures - 1).min(6)).min(Duration::from_secs(60));
-                // Between half and the whole of the step, so that many runs do not come back at once.
-                let half = base / 2;
-                half + half.mul_f64(ids.draw("retry jitter") as f64 / u64::MAX as f64)
-            }
+        let wait = match (error.wait(), self.failures.checked_sub(TRUSTED_WAITS)) {
+            (Some(wait), None | Some(0)) => wait,
+            (Some(wait), Some(further)) => wait.max(backoff(further, ids)),
+            (None, _) => backoff(self.failures, ids),
         };
-        if self.waited + wait > self.max_wait {
+        let waited = self.waited.saturating_add(wait);
+        if waited > self.max_wait {
             return Next::GiveUp;
         }
-        self.waited += wait;
+        self.waited = waited;
         Next::Wait(wait)
     }
+}
+
+/// The n-th step (from 1) of 1 s to 60 s: between half and the whole of it, so that many runs do not come back at
+/// once.
+fn backoff(n: u32, ids: &dyn Ids) -> Duration {
+    let step = Duration::from_secs(1 << n.saturating_sub(1).min(6)).min(Duration::from_secs(60));
+    let half = step / 2;
+    half + half.mul_f64(ids.draw("retry jitter") as f64 / u64::MAX as f64)
 }
 
 #[cfg(test)]
@@ -91,5 +100,20 @@ mod tests {
         assert_eq!(outage.after(&overloaded(Some(7)), &ids), Next::Wait(Duration::from_secs(7)));
         assert_eq!(outage.after(&overloaded(Some(24)), &ids), Next::GiveUp);
         assert_eq!(outage.after(&ModelError::Auth("no".into()), &ids), Next::GiveUp);
+    }
+
+    #[test]
+    fn a_server_that_always_says_at_once_is_given_up_too() {
+        let ids = RealIds::from_seed(b"x");
+        let mut outage = Outage::new(Duration::from_secs(600));
+        let mut waits = Vec::new();
+        while let Next::Wait(wait) = outage.after(&overloaded(Some(0)), &ids) {
+            waits.push(wait);
+            assert!(waits.len() < 100, "it is asked for ever");
+        }
+        assert_eq!(waits[..3], [Duration::ZERO; 3]);
+        assert!(waits[3..].iter().all(|wait| *wait >= Duration::from_millis(500)), "{waits:?}");
+        // The longest wait that a header can name.
+        assert_eq!(outage.after(&overloaded(Some(u64::MAX)), &ids), Next::GiveUp);
     }
 }

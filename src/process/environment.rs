@@ -26,7 +26,7 @@ const REMOVED: [&str; 10] = [
 const CLEAN: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ"];
 
 /// Nobody answers, nobody looks at colours, and editors and pagers would wait for ever.
-const FIXED: [(&str, &str); 13] = [
+const FIXED: [(&str, &str); 14] = [
     ("CI", "1"),
     ("TERM", "dumb"),
     ("NO_COLOR", "1"),
@@ -37,6 +37,8 @@ const FIXED: [(&str, &str); 13] = [
     ("GIT_SEQUENCE_EDITOR", "false"),
     ("EDITOR", "false"),
     ("VISUAL", "false"),
+    // A vim that nobody can type into would wait for ever; one that has its commands ends by them before this.
+    ("VIMINIT", "autocmd VimEnter * if !has('ttyin') | cquit! | endif"),
     ("DEBIAN_FRONTEND", "noninteractive"),
     ("SSH_ASKPASS_REQUIRE", "never"),
     ("HUSKY", "0"),

@@ -253,8 +253,11 @@ impl State {
                 weight = Weight::Detail;
                 body.styled(Style::Dim, format!("checkpoint {}", clean_line(digest)))
             }
-            Event::Notice { text, .. } => {
-                weight = Weight::Warning;
+            Event::Notice { code, text } => {
+                // That recorded replies serve other requests is what they are for.
+                if code != "recorded_differs" {
+                    weight = Weight::Warning;
+                }
                 body.styled(Style::Yellow, "notice").plain(format!(": {}", clean_line(text))).whole()
             }
             Event::RunInterrupted { reason } => {

@@ -226,6 +226,9 @@ pub struct Frozen {
     /// sha256 of `goal`.
     pub goal_digest: String,
     pub goal_file: Option<String>,
+    /// What the session is called (`--session-name`); without it, the goal's first line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     pub system: String,
     /// The environment block that opens the first message.
     pub environment: String,
@@ -234,7 +237,8 @@ pub struct Frozen {
     /// The effective configuration as YAML, and its sha256.
     pub config: String,
     pub config_digest: String,
-    /// Resolved endpoints with window, limits and prices as they stood, per lane, as JSON.
+    /// Resolved endpoints with window, limits and prices as they stood, per lane, as JSON; without the values of
+    /// headers and query parameters, which may be secrets.
     pub endpoints: BTreeMap<String, serde_json::Value>,
 }
 
@@ -285,6 +289,10 @@ pub enum Message {
 
 fn is_false(b: &bool) -> bool {
     !*b
+}
+
+fn is_nothing<T: Default + PartialEq>(amount: &T) -> bool {
+    *amount == T::default()
 }
 
 /// One block of an assistant message, in the order received.
@@ -359,7 +367,11 @@ pub struct Settled {
     pub n: u64,
     /// The model that answered.
     pub model: String,
+    /// Of all attempts together.
     pub usage: Option<Usage>,
+    /// Of the reply that arrived whole, where `usage` is not that alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_usage: Option<Usage>,
     pub cost: Micros,
     pub known: CostKnown,
     /// Input and output charged against `limits.tokens`.
@@ -387,11 +399,26 @@ pub struct Settled {
     pub factor_pct: Option<u64>,
 }
 
+impl Settled {
+    /// What the provider reported with the reply that arrived whole, if it reported anything.
+    pub fn reported(&self) -> Option<&Usage> {
+        match self.known {
+            CostKnown::Reported => self.usage.as_ref(),
+            _ => self.reply_usage.as_ref(),
+        }
+    }
+}
+
 /// One HTTP try inside a call, and where its line stands in `wire.jsonl`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
     pub status: Option<u16>,
     pub error: Option<String>,
+    /// What a failed attempt is charged, since its reply had begun: money and tokens.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub cost: Micros,
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub charged_tokens: u64,
     /// The wait that followed.
     pub wait_ms: Option<u64>,
     pub wire_offset: u64,

@@ -33,10 +33,6 @@ pub struct State {
     pub openings: u64,
     /// The history was edited, and no agent call since has reported its size.
     pub edited: bool,
-    /// What the provider reported for the last agent call, input and output; `None` once the history was edited.
-    pub reported_tokens: Option<u64>,
-    /// The window that a provider's own error named.
-    pub window_tokens: Option<u64>,
     /// A prune or compaction names a message that is not there: the history cannot be told.
     pub broken: Option<String>,
     pub tasks: TaskGraph,
@@ -55,6 +51,8 @@ pub struct State {
     /// Tool calls of the last assistant message without a result, with whether they had been started.
     pub dangling: Vec<(Block, bool)>,
     pub factor_pct: Option<u64>,
+    /// The window that an overflow has named.
+    pub window_tokens: Option<u64>,
     /// The highest N of a `job-N` that any run of the session has had.
     pub last_job: u64,
     /// Background jobs whose end the agent was not told, in the order started.
@@ -119,11 +117,9 @@ pub fn fold(lines: &[Line]) -> State {
                 if settled.lane == Lane::Agent && settled.factor_pct.is_some() {
                     state.factor_pct = settled.factor_pct;
                 }
-                if here
-                    && settled.lane == Lane::Agent
-                    && let Some(usage) = &settled.usage
+                if here && settled.lane == Lane::Agent && settled.reported().is_some_and(|usage| usage.input_tokens > 0)
                 {
-                    (state.reported_tokens, state.edited) = (Some(usage.total_tokens()), false);
+                    state.edited = false;
                 }
                 if let Some(index) = open_calls.remove(&(settled.lane, settled.n)) {
                     state.calls[index].1 = Some((**settled).clone());
@@ -135,9 +131,17 @@ pub fn fold(lines: &[Line]) -> State {
             Fact::JobStarted { .. } | Fact::JobExited { .. } | Fact::Delivery { .. } | Fact::Steer { .. } => {
                 state.outside(&line.fact);
             }
-            Fact::Learned { factor_pct, window_tokens } => {
-                state.factor_pct = factor_pct.or(state.factor_pct);
+            Fact::Attempt { lane, n, attempt, .. } => {
+                // Should the call never be settled, it is charged these on top of its reservation.
+                if let Some(index) = open_calls.get(&(*lane, *n)) {
+                    let call = &mut state.calls[*index].0;
+                    call.reserved = call.reserved.saturating_add(attempt.cost);
+                    call.reserved_tokens = call.reserved_tokens.saturating_add(attempt.charged_tokens);
+                }
+            }
+            Fact::Learned { window_tokens, factor_pct } => {
                 state.window_tokens = window_tokens.or(state.window_tokens);
+                state.factor_pct = factor_pct.or(state.factor_pct);
             }
             fact => {
                 if let Fact::Message(Message::User { origin: Origin::Steer, text }) = fact {
@@ -244,7 +248,7 @@ impl State {
             self.broken.get_or_insert(reason);
         }
         self.unsent = messages;
-        (self.reported_tokens, self.edited) = (None, true);
+        self.edited = true;
     }
 }
 

@@ -225,7 +225,10 @@ fn listed(id: &str, dir: &Path) -> Result<Listed, SessionError> {
     let path = dir.join(LOG_FILE);
     let (header, frozen) = read_start(&path, |fact| matches!(fact, Fact::Frozen(_)))?;
     let (goal_name, goal_digest, title) = match frozen.map(|line| line.fact) {
-        Some(Fact::Frozen(frozen)) => (frozen.goal_name, frozen.goal_digest, title(&frozen.goal)),
+        Some(Fact::Frozen(frozen)) => {
+            let title = frozen.title.unwrap_or_else(|| title(&frozen.goal));
+            (frozen.goal_name, frozen.goal_digest, title)
+        }
         _ => Default::default(),
     };
     let changed = std::fs::metadata(&path).and_then(|meta| meta.modified());

@@ -35,7 +35,7 @@ pub struct ToolOptions {
     pub jobs: bool,
     /// Names of variables that were taken out of the commands' environment.
     pub removed: Vec<String>,
-    /// Replaced in everything that a tool gives.
+    /// Replaced in every result, whatever tool it comes from.
     pub secrets: Secrets,
 }
 

@@ -75,7 +75,7 @@ pub trait HttpBody {
     fn next(&mut self) -> Boxed<'_, Result<Option<Bytes>, TransportError>>;
 }
 
-/// Why no (further) bytes came. All are retryable; a player's miss is not and has its own variant.
+/// Why no (further) bytes came. All are retryable but `Unsendable` and a player's miss.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TransportError {
     #[error("connect: {0}")]
@@ -84,6 +84,9 @@ pub enum TransportError {
     Reset(String),
     #[error("no answer within the time allowed")]
     Timeout,
+    /// The request cannot be sent as it is (a header that is none): trying again is of no use.
+    #[error("the request cannot be sent: {0}")]
+    Unsendable(String),
     /// The recorded replies have no (matching) answer: fatal, never retried or repaired.
     #[error("no recorded reply: {0}")]
     Miss(String),
@@ -98,6 +101,11 @@ pub trait Transport {
     /// True when replies are recorded ones.
     fn recorded(&self) -> bool {
         false
+    }
+
+    /// How many requests so far were not the ones that the replies were recorded for.
+    fn differing(&self) -> u64 {
+        0
     }
 }
 

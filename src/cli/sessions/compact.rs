@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use crate::cli::failure::Failure;
 use crate::cli::live::Shelf;
-use crate::cli::models::models;
+use crate::cli::models::{Frozen, models};
+use crate::cli::run::secrets;
 use crate::compact::{Budget, Compacted, Compactor, History, Place, Wish, head};
 use crate::event::{Event, Outcome, Record};
-use crate::model::{CallError, Gateway};
+use crate::model::{CallError, Gateway, GatewayParts};
 use crate::session::{self, Listener, Session};
 use crate::world::{Halt, RealEnv, World};
 
@@ -32,7 +33,14 @@ pub fn compact(shelf: &Shelf, id: &str, wish: &Wish, out: &mut dyn Write) -> Res
     let (_, _, state) = super::read(&dir)?;
     let frozen = super::frozen(&state, &dir)?;
     let config = super::config(frozen)?;
-    let models = models(&config, Some(&frozen.endpoints), &RealEnv)?;
+    let kept = Frozen {
+        endpoints: &frozen.endpoints,
+        learned_window: state.window_tokens,
+        config: Box::new(|| Ok(config.clone())),
+    };
+    // The configuration is the session's own: there is nothing that it could keep against it.
+    let models = models(&config, Some(&kept), &RealEnv, &mut Vec::new())?;
+    let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)], &RealEnv);
     let world = World { transport: models.transport.clone(), ..shelf.world().clone() };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -46,18 +54,18 @@ pub fn compact(shelf: &Shelf, id: &str, wish: &Wish, out: &mut dyn Write) -> Res
         let state = session::fold(&opened.lines);
         let frozen = super::frozen(&state, &dir)?;
         let mut endpoint = models.agent;
-        endpoint.window_tokens = state.window_tokens.unwrap_or(endpoint.window_tokens);
+        endpoint.window_tokens = state.window_tokens.unwrap_or(u64::MAX).min(endpoint.window_tokens);
         let limits = state.runs.last().map_or(&config.limits, |run| &run.limits);
-        let halt = Halt::new();
-        let gateway = Gateway::new(
-            world.clone(),
-            opened.session.clone(),
-            halt,
+        let gateway = Gateway::new(GatewayParts {
+            world: world.clone(),
+            session: opened.session.clone(),
+            halt: Halt::new(),
             limits,
-            &state,
-            config.rate_limit_max_wait,
-            false,
-        );
+            state: &state,
+            max_wait: config.rate_limit_max_wait,
+            deltas: false,
+            secrets,
+        });
         let summarizer_head = frozen.heads.get("summarizer").cloned().unwrap_or_else(|| head(&models.summarizer));
         let budget = Budget::fold(opened.lines.iter().map(|line| &line.fact));
         let mut compactor =

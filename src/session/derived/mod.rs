@@ -177,7 +177,7 @@ impl Overview {
                 goal.name.clone_from(&frozen.goal_name);
                 goal.digest.clone_from(&frozen.goal_digest);
                 goal.objective = frozen.goal.chars().take(1_000).collect();
-                self.metadata.title = title(&frozen.goal);
+                self.metadata.title = frozen.title.clone().unwrap_or_else(|| title(&frozen.goal));
                 let unpriced = |endpoint: &serde_json::Value| endpoint.get("price").is_none_or(|price| price.is_null());
                 self.metadata.usage.priced = !frozen.endpoints.values().any(unpriced);
             }
@@ -204,6 +204,11 @@ impl Overview {
             Fact::Call(call) => {
                 self.steps += u64::from(call.lane == Lane::Agent);
                 self.open.insert((call.lane, call.n), (call.model.clone(), call.reserved));
+            }
+            Fact::Attempt { lane, n, attempt, .. } => {
+                if let Some((_, reserved)) = self.open.get_mut(&(*lane, *n)) {
+                    *reserved = reserved.saturating_add(attempt.cost);
+                }
             }
             Fact::Settled(settled) => {
                 self.open.remove(&(settled.lane, settled.n));
@@ -277,11 +282,13 @@ impl Overview {
 
 impl SessionUsage {
     fn add(&mut self, lane: Lane, model: &str, row: &UsageRow) {
+        let usage = &row.usage;
+        let written = usage.cache_write_tokens.saturating_add(usage.cache_write_1h_tokens);
         self.calls += row.calls;
-        self.input_tokens += row.usage.input_tokens;
-        self.cache_read_tokens += row.usage.cache_read_tokens;
-        self.cache_write_tokens += row.usage.cache_write_tokens + row.usage.cache_write_1h_tokens;
-        self.output_tokens += row.usage.output_tokens;
+        self.input_tokens = self.input_tokens.saturating_add(usage.input_tokens);
+        self.cache_read_tokens = self.cache_read_tokens.saturating_add(usage.cache_read_tokens);
+        self.cache_write_tokens = self.cache_write_tokens.saturating_add(written);
+        self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
         self.cost = self.cost.saturating_add(row.cost);
         for total in [
             self.by_lane.entry(lane.name().to_owned()).or_default(),

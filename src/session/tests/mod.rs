@@ -212,6 +212,7 @@ pub(crate) fn settled(lane: Lane, n: u64, attempts: Vec<Attempt>) -> Fact {
         n,
         model: "local/m".into(),
         usage: Some(Usage { input_tokens: 40, output_tokens: 5, cache_read_tokens: 30, ..Usage::default() }),
+        reply_usage: None,
         cost: Micros(120),
         known: CostKnown::Reported,
         charged_tokens: 45,
@@ -230,7 +231,8 @@ pub(crate) fn settled(lane: Lane, n: u64, attempts: Vec<Attempt>) -> Fact {
 }
 
 pub(crate) fn attempt((wire_offset, wire_bytes): (u64, u64)) -> Attempt {
-    Attempt { status: Some(200), error: None, wait_ms: None, wire_offset, wire_bytes }
+    let (cost, charged_tokens) = (Micros::ZERO, 0);
+    Attempt { status: Some(200), error: None, cost, charged_tokens, wait_ms: None, wire_offset, wire_bytes }
 }
 
 pub(crate) fn failed_attempt() -> Attempt {
@@ -299,6 +301,7 @@ pub(crate) fn frozen() -> Fact {
         goal_name: "demo".into(),
         goal_digest: "0123".into(),
         goal_file: None,
+        title: None,
         system: HARD.into(),
         environment: "env".into(),
         heads: BTreeMap::from([("agent".to_owned(), "{\"system\":".to_owned())]),

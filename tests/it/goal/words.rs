@@ -188,7 +188,7 @@ fn json_is_one_object_that_the_schema_describes() {
 }
 
 #[test]
-fn a_dry_run_shows_the_first_request_and_does_nothing() {
+fn a_dry_run_shows_the_first_request_and_runs_nothing_but_the_checks_of_the_baseline() {
     let case =
         Case::new(Script::new(), "goal: the text of the goal\nsetup: ['touch set-up']\nchecks: ['touch checked']");
     let goal = case.goal.to_str().expect("a path");
@@ -196,7 +196,7 @@ fn a_dry_run_shows_the_first_request_and_does_nothing() {
     assert!(finished.stdout.contains("the text of the goal") && finished.stdout.contains("\"max_tokens\""));
     assert_eq!(case.provider.requests().len(), 0);
     assert_eq!(case.sandbox.session_dirs().len(), 0);
-    assert!(!case.sandbox.exists("set-up") && !case.sandbox.exists("checked"));
+    assert!(!case.sandbox.exists("set-up") && case.sandbox.exists("checked"));
     case.provider.finish();
 }
 
@@ -217,11 +217,12 @@ fn a_goal_comes_from_a_prompt_or_from_stdin() {
 }
 
 #[test]
-fn an_output_file_that_cannot_be_written_is_said() {
-    let case = Case::new(content(), "goal: x");
+fn an_output_file_that_cannot_be_written_is_said_before_anything_is_spent() {
+    let case = Case::new(Script::new(), "goal: x");
     let goal = case.goal.to_str().expect("a path");
-    let finished = case.sandbox.run(["run", goal, "-o", "no/such/folder/out.json"]).expect_code(23);
+    let finished = case.sandbox.run(["run", goal, "-o", "no/such/folder/out.json"]).expect_code(2);
     assert!(finished.stderr.contains("no/such/folder/out.json"), "{}", finished.stderr);
+    assert_eq!(case.provider.requests().len(), 0);
     case.provider.finish();
 }
 

@@ -160,13 +160,13 @@ fn other_changes_of_the_goal_file_are_taken_with_a_notice() {
 fn a_model_that_changed_is_not_taken_and_that_is_said() {
     let scene = killed(Scene::of(2));
     let finished = scene.resume(&["--model", "other/model-2"]).expect_code(0);
-    assert!(finished.stderr.contains("stays with `own/test/model-1`"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("the session keeps `own/test/model-1` for the agent"), "{}", finished.stderr);
     super::support::audit(&scene, &finished, 2);
     scene.provider.finish();
 
     let scene = killed(Scene::of(2));
     let finished = scene.resume(&[]).expect_code(0);
-    assert!(!finished.stderr.contains("stays with"), "nothing changed: {}", finished.stderr);
+    assert!(!finished.stderr.contains("the session keeps"), "nothing changed: {}", finished.stderr);
     scene.provider.finish();
 }
 

@@ -56,9 +56,10 @@ fn a_killed_zygote_loses_its_job_and_the_run_goes_on() {
     let (zygote, _) = helpers(running.pid());
     kill(zygote);
     within(Duration::from_secs(1), "its trees are dead", || living(&pids).is_empty());
+    eventually("the runner knows", || scene.sandbox.run(["jobs"]).stdout.contains("job-1 [lost]"));
     gate.release();
     let told = scene.provider.wait_for_lane_request(Lane::Agent, 3, PATIENCE);
-    assert!(told.text().contains("job-1 lost"), "{}", told.text());
+    assert!(told.text().contains("job-1 was lost with its supervisor"), "{}", told.text());
     assert!(told.tool_results()[0].text.contains("new"));
     let finished = running.wait(PATIENCE).expect_code(0);
     assert_eq!(finished.result()["leaked"], json!([]));
@@ -71,32 +72,28 @@ fn a_killed_supervisor_loses_its_job_and_no_other() {
     let scene = Scene::new(
         Script::new()
             .agent(job(IMMUNE))
-            .agent(job(MEEK))
+            .agent(job("echo $$ > meek; exec sleep 999"))
             .agent(Reply::bash("echo new").held(&gate))
             .agent(Reply::complete("went on"))
             .judge(met()),
     );
     let running = scene.start();
-    let pids = scene.pids(4);
+    let lost = scene.pids(3);
     gate.wait_until_held(PATIENCE);
-    let meek = *scene.pids(4).iter().find(|&&pid| command(pid).starts_with("sleep 999")).expect("the meek job");
-    let lost: Vec<i32> = pids.into_iter().filter(|&pid| pid != meek).collect();
+    eventually("the other job runs", || scene.sandbox.exists("meek") && scene.sandbox.read("meek").ends_with('\n'));
+    let meek: i32 = scene.sandbox.read("meek").trim().parse().expect("a pid");
     // The leader is the child of its supervisor; the others may be, once their parents are gone.
     let supervisor = lost.iter().map(|&pid| parent(pid)).find(|&pid| parent(pid) == helpers(running.pid()).0);
     kill(supervisor.expect("the leader's parent is the zygote's child"));
     within(Duration::from_secs(1), "its tree is dead", || living(&lost).is_empty());
     assert_eq!(living(&[meek]), [meek]);
+    eventually("the runner knows", || scene.sandbox.run(["jobs"]).stdout.contains("job-1 [lost]"));
     gate.release();
     let told = scene.provider.wait_for_lane_request(Lane::Agent, 4, PATIENCE).text();
-    assert!(told.contains("job-1 lost") && !told.contains("job-2 lost"), "{told}");
+    assert!(told.contains("job-1 was lost with its supervisor") && !told.contains("job-2 was lost"), "{told}");
     running.wait(PATIENCE).expect_code(0);
     assert_dead(&[meek]);
     scene.provider.finish();
-}
-
-fn command(pid: i32) -> String {
-    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).replace('\0', " ")
 }
 
 #[test]

@@ -51,10 +51,10 @@ fn with_leave_it_lives_until_the_run_ends() {
     let told = scene.result(2);
     let pid = scene.pids(1)[0];
     let (said, note) = told.rsplit_once('\n').expect("a note");
-    assert!(said.starts_with("built"), "{told}");
+    assert!(said.contains("built"), "{told}");
     assert!(note.contains("left by this command") && note.contains("on until the run ends: "), "{note}");
     assert!(note.contains(&format!("{pid} bash")), "{note}");
-    assert_eq!(scene.result(3), "next", "the next command is told of its own alone");
+    assert_eq!(scene.result(3), "next\n", "the next command is told of its own alone");
     assert!(alive(pid));
     let environment = std::fs::read(format!("/proc/{pid}/environ")).expect("it lives");
     assert!(String::from_utf8_lossy(&environment).contains("SPETTRO_JOB_ID=command-"), "it can be attributed");

@@ -116,7 +116,11 @@ fn a_planted_secret_is_nowhere(wire: Wire) {
         .agent(Reply::text("so").and_call("bash", json!({"command": format!("echo {SECRET}")})))
         .agent(Reply::error(400).body(format!("{{\"error\":{{\"message\":\"bad {SECRET}\"}}}}")).status(503))
         .agent(Reply::complete(&format!("done with {SECRET}")))
-        .judge(Reply::verdict("met", &format!("I saw {SECRET}"), ""));
+        .agent(Reply::complete("done"))
+        .judge(Reply::verdict_with(json!({
+            "verdict": "met", "reason": format!("I saw {SECRET}"), "next_step": "",
+            "criteria": [{"index": 1, "met": true, "evidence": SECRET}],
+        })));
     let yaml = format!(
         "goal: \"keep {SECRET} to yourself\"\ncriteria: [\"{SECRET} is not told\"]\nlimits: {{cost: 1.00}}\n\
          checks: [{{name: shows, run: 'cat planted'}}]\n"
@@ -132,7 +136,7 @@ fn a_planted_secret_is_nowhere(wire: Wire) {
     let first = scene.result(2);
     assert_eq!(first.matches(PLACEHOLDER).count(), 2, "raw and base64: {first}");
     assert_eq!(scene.result(3).matches(PLACEHOLDER).count(), 2, "read and found: {}", scene.result(3));
-    assert_eq!(scene.result(4), "after the pieces");
+    assert_eq!(scene.result(4), "after the pieces\n");
     assert!(scene.result(5).contains("not run"), "a placeholder is no argument: {}", scene.result(5));
     let request = scene.provider.agent_requests()[4].text();
     assert!(request.contains(&format!("it is {PLACEHOLDER}, I think")), "the reply goes back cleaned");

@@ -92,7 +92,9 @@ fn what_would_ask_a_person_returns_at_once() {
         scene.provider.wait_for_answer(index + 1, PATIENCE);
         let asked = Instant::now();
         let result = scene.result(index + 2);
-        assert!(asked.elapsed() < Duration::from_secs(2), "`{command}`: {:?}\n{result}", asked.elapsed());
+        // Without a terminal vim itself pauses for two seconds before it does anything at all.
+        let most = Duration::from_secs(if *command == "vi" { 3 } else { 2 });
+        assert!(asked.elapsed() < most, "`{command}`: {:?}\n{result}", asked.elapsed());
     }
     assert_eq!(running.wait(PATIENCE).code, Some(0));
     scene.provider.finish();

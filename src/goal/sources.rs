@@ -1,0 +1,86 @@
+//! What the first request of a session is made from: tools, instruction files, what stands around the run, the
+//! opening message. Read once and frozen; `--dry-run` shows the same.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::config::{Config, When};
+use super::failure::Cause;
+use crate::event::Outcome;
+use crate::tools::{ToolOptions, Tools};
+use crate::turn::{self, Surroundings};
+use crate::workspace::{Git, GitState};
+use crate::world::{Roots, Secrets, World};
+
+/// Most bytes of all instruction files together.
+const INSTRUCTION_BYTES: usize = 32 * 1024;
+
+/// The tools that a goal offers.
+pub fn tools(config: &Config, own_dirs: &[PathBuf], removed: &[String], secrets: &Secrets) -> Tools {
+    Tools::new(ToolOptions {
+        allow: config.tools_allow.clone(),
+        deny: config.tools_deny.clone(),
+        command_limit: Duration::from_millis(config.limits.command_ms),
+        own_dirs: own_dirs.to_vec(),
+        jobs: true,
+        removed: removed.to_vec(),
+        secrets: secrets.clone(),
+    })
+}
+
+/// The environment block's facts, the repository's state, and what git could not tell.
+pub async fn surroundings(world: &World, roots: &Roots, git: &Git) -> (Surroundings, GitState, Option<String>) {
+    let (state, unknown) = match git.state(world).await {
+        Ok(state) => (state, None),
+        Err(error) => (None, Some(format!("git cannot answer: {error}"))),
+    };
+    let branch = state.as_ref().map(|state| {
+        let name = state.branch.clone().unwrap_or_else(|| "(detached)".to_owned());
+        (name, state.dirty.len())
+    });
+    let date = crate::world::rfc3339(world.clock.now());
+    let around = Surroundings {
+        workspace: roots.shown.to_string_lossy().into_owned(),
+        os: std::env::consts::OS.to_owned(),
+        date: date.chars().take(10).collect(),
+        git: branch,
+    };
+    (around, state.unwrap_or_default(), unknown)
+}
+
+/// The system prompt with the instruction files of the workspace root, 32 KiB together, and what was cut.
+///
+/// # Errors
+/// When a file that is there cannot be read.
+pub fn system(config: &Config, roots: &Roots, secrets: &Secrets) -> Result<(String, Vec<String>), Cause> {
+    let mut left = INSTRUCTION_BYTES;
+    let (mut found, mut cut) = (Vec::new(), Vec::new());
+    for name in &config.instructions {
+        let bytes = match std::fs::read(roots.real.join(name)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(Cause::new(Outcome::Environment, format!("read `{name}`: {error}"))),
+        };
+        let mut text = secrets.redact_str(&String::from_utf8_lossy(&bytes)).into_owned();
+        if text.len() > left {
+            text.truncate(text.floor_char_boundary(left));
+            cut.push(format!("`{name}` is cut: instructions take at most 32 KiB"));
+        }
+        left -= text.len();
+        if !text.trim().is_empty() {
+            found.push((name.clone(), text));
+        }
+    }
+    Ok((turn::system(&found), cut))
+}
+
+/// The message that opens a session.
+pub fn opening(config: &Config, environment: &str) -> String {
+    let checks: Vec<(String, String)> = config
+        .checks
+        .iter()
+        .filter(|check| check.when != When::Start)
+        .map(|check| (check.name.clone(), check.run.shown.clone()))
+        .collect();
+    turn::first_message(environment, &config.goal, &config.criteria, &checks)
+}
