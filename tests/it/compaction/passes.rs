@@ -63,7 +63,7 @@ fn every_window_keeps_its_requests_inside() {
 fn an_instruction_given_while_it_works_stays_over_iterations() {
     let agent = respond_with(|request: &Request| {
         let n = request.lane_n;
-        if n % 40 == 0 {
+        if n.is_multiple_of(40) {
             return Reply::text(&format!("I think part {n} is done."));
         }
         Reply::bash(&format!("echo {n}; head -c 1200 /dev/zero | tr '\\0' 'y' | fold -w 60"))
