@@ -318,7 +318,7 @@ mod tests {
         let check = |n: usize| CheckResult {
             name: format!("check-{n}"),
             required: true,
-            status: if n % 2 == 0 { CheckStatus::Fail } else { CheckStatus::Pass },
+            status: if n.is_multiple_of(2) { CheckStatus::Fail } else { CheckStatus::Pass },
             exit_code: Some(1),
             duration_ms: 0,
             head: "h".repeat(2_000),
