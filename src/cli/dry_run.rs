@@ -19,6 +19,8 @@ pub struct DryRun<'a> {
     pub world: World,
     pub config: &'a Config,
     pub endpoint: &'a Endpoint,
+    /// Variables that commands do not see.
+    pub removed: Vec<String>,
     pub secrets: Secrets,
     pub home: &'a Path,
     pub session_root: &'a Path,
@@ -31,7 +33,7 @@ impl DryRun<'_> {
     /// # Errors
     /// What would end the run before its first request; a signal.
     pub async fn look(self, mut signals: Signals) -> Result<Preview, Failure> {
-        let DryRun { world, config, endpoint, secrets, home, session_root, run_id } = self;
+        let DryRun { world, config, endpoint, removed, secrets, home, session_root, run_id } = self;
         let folder = tempfile::Builder::new()
             .prefix("spettro-dry-")
             .tempdir()
@@ -58,6 +60,7 @@ impl DryRun<'_> {
             roots: Roots { shown: project.to_owned(), real: workspace },
             folder: folder.path().to_owned(),
             own_dirs,
+            removed,
             secrets,
         };
         let stop = async {

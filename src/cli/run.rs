@@ -1,5 +1,7 @@
 //! `spettro run`: from flags to a driven run, and from its result to output and exit code.
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Read, Write};
@@ -15,15 +17,17 @@ use super::logging::Log;
 use super::models::{Frozen as FrozenModels, models};
 use super::output;
 use crate::control::{Desk, Server};
-use crate::event::{EVENT_VERSION, Event, Limits, Outcome, Record, ResultError, RunResult};
+use crate::event::{
+    Commands, EVENT_VERSION, Event, Lane, Leaked, Limits, Outcome, Paths, Record, ResultError, RunResult,
+};
 use crate::goal::{
     Cause, Config, Effective, GoalSource, Overrides, Problem, Run, RunParts, WorkspaceMode, early, goal_digest, load,
     own_dirs,
 };
-use crate::model::{Endpoint, KeySource};
+use crate::model::{Endpoint, KeySource, Ledger};
 use crate::process::{self, Dispositions, Process, ProcessOptions, Signals};
 use crate::report::{ColourChoice, Console, Format, Look, summary_markdown};
-use crate::session::{self, Fact, Frozen, Line, Listener, Session, Store, WorkspaceLock};
+use crate::session::{self, Fact, Frozen, Line, Listener, Session, SessionError, Store, WorkspaceLock};
 use crate::world::{Clock, Env, Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, World, home_dir, rfc3339};
 
 /// How much of the machine a run sees, said in every output until the sandbox is there.
@@ -66,13 +70,8 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
         }
         Ok(Err(Stop::Shown)) => return Outcome::Met.into(),
         Err(panic) => {
-            let what = panic
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-                .unwrap_or_else(|| "unknown".to_owned());
-            let hint = "this is a bug of spettro; what was written so far is kept".to_owned();
-            early(&run_id, Outcome::Internal, format!("spettro panicked: {what}"), Some(hint))
+            let (message, hint) = panicked(&*panic);
+            early(&run_id, Outcome::Internal, message, Some(hint))
         }
     };
     if !began {
@@ -93,6 +92,17 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
     }
     console.finish(&result);
     result.outcome.unwrap_or(Outcome::Internal).into()
+}
+
+/// What a panic comes to, in words.
+fn panicked(panic: &(dyn Any + Send)) -> (String, String) {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let message = format!("spettro panicked: {}", text.unwrap_or("unknown"));
+    (
+        message,
+        "this is a bug of spettro; what was written so far is kept, and `SPETTRO_LOG=debug` writes more to debug.log"
+            .to_owned(),
+    )
 }
 
 /// The one event of a run that never began: its end.
@@ -324,6 +334,7 @@ fn start(
             world,
             config: &config,
             endpoint: &models.agent,
+            removed: child.removed,
             secrets,
             home: &home,
             session_root: &session_root,
@@ -338,8 +349,10 @@ fn start(
         return Err(Stop::Shown);
     }
     let place = Place { home, session_root, store };
+    let begun: Begun = Rc::default();
     let go = Go {
         args,
+        begun: begun.clone(),
         world: world.clone(),
         exec,
         place,
@@ -361,8 +374,11 @@ fn start(
         Ok(result) => Ok(result?),
         Err(panic) => {
             // One teardown serves a panic too: nothing that was started may live on.
-            runtime.block_on(world.exec.shutdown(std::time::Duration::from_secs(5)));
-            std::panic::resume_unwind(panic)
+            let leaked = runtime.block_on(world.exec.shutdown(std::time::Duration::from_secs(5)));
+            match begun.take() {
+                Some((session, resume)) => Ok(broken_off(&session, resume, run_id, &*panic, leaked)),
+                None => std::panic::resume_unwind(panic),
+            }
         }
     }
 }
@@ -522,9 +538,13 @@ struct Place {
     store: Store,
 }
 
+/// The session of a run, and the command that resumes it, once there is one.
+type Begun = Rc<RefCell<Option<(Session, Vec<String>)>>>;
+
 /// A run that is about to start.
 struct Go<'a> {
     args: &'a RunArgs,
+    begun: Begun,
     world: World,
     /// The world's `Exec`.
     exec: Rc<Process>,
@@ -583,7 +603,9 @@ impl Go<'_> {
         log.keep(session.dir().join("debug.log"));
         if ephemeral.is_none() {
             // By it the next start finds what this run leaves should it be killed.
-            exec.open_ledger(&session.dir())?;
+            if let Err(error) = exec.open_ledger(&session.dir()) {
+                return Ok(not_begun(&world, &session, run_id, error.into(), earlier.is_none()).await);
+            }
         }
         let copy = match config.workspace_mode {
             WorkspaceMode::InPlace => None,
@@ -605,6 +627,9 @@ impl Go<'_> {
         if args.session_dir.is_some() {
             // Absolute: the command works from any folder.
             resume.extend(["--session-dir".to_owned(), place.session_root.to_string_lossy().into_owned()]);
+        }
+        if ephemeral.is_none() {
+            self.begun.replace(Some((session.clone(), resume.clone())));
         }
         notes.extend(removed_note(&removed));
         let desk = Desk {
@@ -702,7 +727,61 @@ async fn give_up(world: &World, session: &Session, run_id: &str, cause: Cause, f
     result
 }
 
-/// The same for what went wrong while the run was put together.
+/// The end of a run that panicked: the session is there, and can be gone on with.
+fn broken_off(
+    session: &Session,
+    resume: Vec<String>,
+    run_id: &str,
+    panic: &(dyn Any + Send),
+    leaked: Vec<Leaked>,
+) -> RunResult {
+    let (message, hint) = panicked(panic);
+    let dir = session.dir();
+    let shown = |name: &str| dir.join(name).to_string_lossy().into_owned();
+    let mut result = RunResult {
+        session_id: Some(session.id()),
+        leaked: leaked.clone(),
+        paths: Some(Paths {
+            session: dir.to_string_lossy().into_owned(),
+            result: shown("result.json"),
+            summary: shown("summary.md"),
+            events: shown("events.jsonl"),
+            copy: None,
+        }),
+        commands: Commands { resume: Some(resume), ..Commands::default() },
+        ..early(run_id, Outcome::Internal, message, Some(hint))
+    };
+    // What the session has cost stands in its log.
+    match Session::read(&dir) {
+        Ok((_, lines)) => {
+            let state = session::fold(&lines);
+            result.iterations = state.iteration;
+            if let Some(run) = state.runs.last() {
+                let ledger = Ledger::fold(&run.limits, &state.calls);
+                result.steps = ledger.calls(Lane::Agent);
+                result.total_cost_usd = ledger.spent().dollars();
+                result.usage_by_lane = ledger.by_lane().clone();
+            }
+        }
+        Err(error) => tracing::error!(%error, "the log cannot be read"),
+    }
+    let end =
+        session::End { run: run_id.to_owned(), outcome: Outcome::Internal, result: Box::new(result.clone()), leaked };
+    // What panicked may do so again on the way: the other steps are made all the same.
+    let steps: [&dyn Fn() -> Result<(), SessionError>; 3] = [
+        &|| session.append(Fact::End(Box::new(end.clone()))).map(|_| ()),
+        &|| session.write_result(&result, &summary_markdown(&result)),
+        &|| session.save_derived(),
+    ];
+    for step in steps {
+        if let Ok(Err(error)) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(step)) {
+            tracing::error!(%error, "the end cannot be written");
+        }
+    }
+    result
+}
+
+/// The end of a run of which something went wrong while it was put together; see [`give_up`].
 async fn not_begun(world: &World, session: &Session, run_id: &str, failure: Failure, fresh: bool) -> RunResult {
     let cause = Cause { hint: failure.hint, ..Cause::new(failure.outcome, failure.message) };
     give_up(world, session, run_id, cause, fresh).await

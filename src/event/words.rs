@@ -84,7 +84,7 @@ impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, fraction) = (self.0 / 1_000_000, self.0 % 1_000_000);
         if self.0 >= 1_000_000 || fraction % 10_000 == 0 {
-            let cents = (self.0 + 5_000) / 10_000;
+            let cents = self.0 / 10_000 + u64::from(self.0 % 10_000 >= 5_000);
             return write!(f, "{}.{:02}", cents / 100, cents % 100);
         }
         let text = format!("{whole}.{fraction:06}");
@@ -416,5 +416,6 @@ mod tests {
         assert_eq!(Micros(1).to_string(), "0.000001");
         assert_eq!(Micros(0).to_string(), "0.00");
         assert_eq!(Micros(12_345_678).to_string(), "12.35");
+        assert_eq!(Micros(u64::MAX).to_string(), "18446744073709.55");
     }
 }

@@ -24,6 +24,8 @@ pub struct PreviewParts<'a> {
     /// A private folder that is removed afterwards.
     pub folder: PathBuf,
     pub own_dirs: Vec<PathBuf>,
+    /// Variables that commands do not see.
+    pub removed: Vec<String>,
     pub secrets: Secrets,
 }
 
@@ -49,7 +51,8 @@ pub struct Preview {
 /// # Errors
 /// What would end a run before its first request.
 pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
-    let PreviewParts { world, halt, config, endpoint, roots, folder, own_dirs, secrets } = parts;
+    let PreviewParts { world, halt, config, endpoint, roots, folder, own_dirs, removed, secrets } = parts;
+    let config = &config.without(&secrets);
     let environment = |error: &dyn std::fmt::Display| Cause::new(Outcome::Environment, error.to_string());
     let git = Git::new(roots.clone(), folder.join("git"));
     let (around, _, unknown) = sources::surroundings(&world, &roots, &git).await;
@@ -59,9 +62,10 @@ pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
         notes.push("`setup` is not run by --dry-run: checks that need it do not pass".to_owned());
     }
 
-    let head = endpoint.wire.head(&system, &sources::tools(config, &own_dirs, &[], &secrets).schemas());
+    let head = endpoint.wire.head(&system, &sources::tools(config, &own_dirs, &removed, &secrets).schemas());
     let mut conversation = Conversation::new(endpoint.wire, &head, Factor::default());
-    let text = sources::opening(config, &turn::environment(&around));
+    let environment_block = secrets.redact_str(&turn::environment(&around)).into_owned();
+    let text = sources::opening(config, &environment_block);
     conversation.seal(&[Message::User { origin: Origin::Prompt, text }]);
     let reserved = reservation(&Ledger::new(&config.limits), &conversation, endpoint).map_err(|error| call(&error))?;
     let front = endpoint.front(reserved.max_output_tokens, None);
@@ -75,7 +79,7 @@ pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
     let mut results = Vec::new();
     for check in config.checks.iter().filter(|check| check.when != When::BeforeJudge) {
         let result =
-            checks::run(&world, &halt, &roots, &spool, check, &[]).await.map_err(|error| check_cause(&error))?;
+            checks::run(&world, &halt, &roots, &spool, check, &removed).await.map_err(|error| check_cause(&error))?;
         checks::program_exists(check, &result).map_err(|error| check_cause(&error))?;
         results.push(result);
     }

@@ -15,7 +15,7 @@ use crate::world::{Roots, Secrets, World};
 /// Most bytes of all instruction files together.
 const INSTRUCTION_BYTES: usize = 32 * 1024;
 
-/// The tools that a goal offers.
+/// The tools that a goal offers. `removed`: variables that commands do not see.
 pub fn tools(config: &Config, own_dirs: &[PathBuf], removed: &[String], secrets: &Secrets) -> Tools {
     Tools::new(ToolOptions {
         allow: config.tools_allow.clone(),

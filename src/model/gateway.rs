@@ -421,7 +421,7 @@ impl Gateway {
             attempt: number,
             method: "POST",
             // Without its query parameters: they may hold a key.
-            url: &endpoint.wire.url(&endpoint.base_url),
+            url: &self.secrets.redact_str(&endpoint.wire.url(&endpoint.base_url)),
             request_headers: &[],
             front: &front,
             keep,

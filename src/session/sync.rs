@@ -81,6 +81,10 @@ impl Sync {
                 Ok(()) => Ok(()),
                 Err((file, error)) => {
                     self.session.poison(&error);
+                    if error.kind() == io::ErrorKind::NotFound {
+                        // The disk does not take folders away.
+                        return Err(SessionError::Foreign { file });
+                    }
                     Err(SessionError::Io { what: "sync", file, error })
                 }
             }

@@ -14,6 +14,7 @@ mod provider;
 mod provider_tests;
 mod readme;
 mod resume;
+mod review;
 mod rooms;
 mod sandbox;
 mod sandbox_tests;

@@ -75,7 +75,7 @@ fn parts(block: &Block) -> Parts {
 }
 
 fn counts(usage: &Usage) -> Value {
-    let written = usage.cache_write_tokens + usage.cache_write_1h_tokens;
+    let written = usage.cache_write_tokens.saturating_add(usage.cache_write_1h_tokens);
     json!({
         "input_tokens": usage.input_tokens.saturating_sub(written + usage.cache_read_tokens),
         "output_tokens": usage.output_tokens,
