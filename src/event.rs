@@ -119,6 +119,31 @@ pub enum Event {
     TaskChanged { tasks: Vec<Task> },
     #[serde(rename = "steer.delivered")]
     SteerDelivered { text: String },
+    /// The summarizer was asked; its calls count from 1.
+    #[serde(rename = "compaction.started")]
+    CompactionStarted { n: u64, input_tokens: u64 },
+    /// The history is smaller. Tokens are of the whole request, by the estimator.
+    #[serde(rename = "compaction.finished")]
+    CompactionFinished {
+        stage: CompactionStage,
+        before_tokens: u64,
+        after_tokens: u64,
+        /// What old outputs gave, and what the summary gave beyond that.
+        pruned_tokens: u64,
+        summarized_tokens: u64,
+        /// The request did not fit, or somebody asked for it.
+        forced: bool,
+    },
+    /// The summarizer gave nothing usable; the history is as it was.
+    #[serde(rename = "compaction.failed")]
+    CompactionFailed {
+        reason: String,
+        /// In a row; at `of` it pauses.
+        failures: u64,
+        of: u64,
+    },
+    #[serde(rename = "compaction.paused")]
+    CompactionPaused { reason: String },
     #[serde(rename = "check.finished")]
     CheckFinished { iteration: u64, check: CheckResult },
     #[serde(rename = "verdict")]

@@ -4,6 +4,7 @@
 
 pub mod cassette;
 pub mod cli;
+pub mod compact;
 pub mod control;
 pub mod event;
 pub mod goal;

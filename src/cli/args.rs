@@ -44,6 +44,8 @@ pub enum Verb {
     Schema(SchemaArgs),
     /// Pack a session for replay
     Cassette(CassetteArgs),
+    /// Look at stored sessions, and make their history smaller
+    Sessions(SessionsArgs),
     /// Tell a running agent something
     Steer(SteerArgs),
     /// End a running session, saving its state
@@ -124,6 +126,14 @@ pub struct RunArgs {
     /// Iterations without progress before the nudge
     #[arg(long, value_name = "N", help_heading = "Limits")]
     pub stall: Option<String>,
+
+    /// Whether the history is compacted before a request is too large
+    #[arg(long, value_name = "on|off", value_enum, help_heading = "Compaction")]
+    pub auto_compact: Option<Switch>,
+
+    /// How full the window may be, in percent (50 to 95)
+    #[arg(long, value_name = "PCT", help_heading = "Compaction")]
+    pub compact_threshold: Option<String>,
 
     /// The folder to work in
     #[arg(long, value_name = "DIR")]
@@ -212,6 +222,12 @@ pub enum Color {
     Never,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
+}
+
 /// What a run is asked to work on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
@@ -270,6 +286,7 @@ impl RunArgs {
     /// # Errors
     /// `--set` without `=`.
     pub fn overrides(&self) -> Result<Overrides, Vec<Problem>> {
+        let auto_compact = self.auto_compact.map(|switch| (switch == Switch::On).to_string());
         let flags = [
             ("--workspace", "workspace", &self.workspace),
             ("--model", "model", &self.model),
@@ -280,6 +297,8 @@ impl RunArgs {
             ("--max-tokens", "limits.tokens", &self.max_tokens),
             ("--max-time", "limits.time", &self.max_time),
             ("--stall", "limits.stall", &self.stall),
+            ("--auto-compact", "compaction.auto", &auto_compact),
+            ("--compact-threshold", "compaction.threshold_pct", &self.compact_threshold),
         ];
         let mut settings: Vec<Setting> = Vec::new();
         for (flag, key, value) in flags {
@@ -444,6 +463,62 @@ pub enum CassetteVerb {
         /// Replace a file that exists
         #[arg(long)]
         force: bool,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  spettro sessions list\n  spettro sessions context latest\n  \
+                        spettro sessions compact latest --focus 'the failing tests'\n\n\
+                        An id may be shortened to a beginning that fits one session alone; `latest` is the newest of \
+                        this workspace.")]
+pub struct SessionsArgs {
+    #[command(subcommand)]
+    pub what: SessionsVerb,
+
+    /// The folder that sessions are stored in
+    #[arg(long, value_name = "DIR", global = true)]
+    pub session_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum SessionsVerb {
+    /// List the sessions of this workspace, the newest first
+    List {
+        /// Those of every workspace
+        #[arg(long)]
+        all: bool,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Outline a session: runs, iterations, compactions, verdicts
+    Show {
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// What a session has used, by lane and by model
+    Usage {
+        #[arg(value_name = "ID")]
+        id: String,
+        #[arg(long)]
+        json: bool,
+    },
+    /// How full a session's context window is, and with what
+    Context {
+        #[arg(value_name = "ID")]
+        id: String,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a session's history smaller now; it must not be running
+    Compact {
+        #[arg(value_name = "ID")]
+        id: String,
+        /// What the summary should keep most of
+        #[arg(long, value_name = "TEXT", conflicts_with = "prune_only")]
+        focus: Option<String>,
+        /// Only old outputs become stubs; no model is asked
+        #[arg(long)]
+        prune_only: bool,
     },
 }
 

@@ -12,10 +12,6 @@ pub struct LaterArgs {
     #[arg(long, hide = true)]
     record: Option<String>,
     #[arg(long, hide = true)]
-    auto_compact: Option<String>,
-    #[arg(long, hide = true)]
-    compact_threshold: Option<String>,
-    #[arg(long, hide = true)]
     fork: bool,
     #[arg(long, hide = true)]
     at: Option<String>,
@@ -56,8 +52,6 @@ impl LaterArgs {
             ("--sandbox", self.sandbox.is_some()),
             ("--memory", self.memory.is_some()),
             ("--record", self.record.is_some()),
-            ("--auto-compact", self.auto_compact.is_some()),
-            ("--compact-threshold", self.compact_threshold.is_some()),
             ("--fork", self.fork),
             ("--at", self.at.is_some()),
             ("--untrusted", self.untrusted),

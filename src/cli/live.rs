@@ -82,6 +82,22 @@ impl Shelf {
         Ok(live.pop())
     }
 
+    pub const fn world(&self) -> &World {
+        &self.world
+    }
+
+    pub const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The folder of a session: its id, a unique prefix, or `latest` of this workspace.
+    ///
+    /// # Errors
+    /// An unknown id.
+    pub fn find(&self, id: &str) -> Result<PathBuf, Failure> {
+        Ok(self.store.find(&self.world, &self.workspace, id)?)
+    }
+
     pub fn workspace(&self) -> &Path {
         &self.workspace
     }

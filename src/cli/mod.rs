@@ -19,6 +19,7 @@ mod models;
 mod output;
 mod run;
 pub mod schema;
+mod sessions;
 mod steer;
 mod stop;
 pub mod validate;
@@ -59,6 +60,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
         Verb::Schema(args) => schema(args.of, &mut out),
         Verb::Checks(args) => checks::checks(args, dispositions, &mut out, &mut err),
         Verb::Cassette(args) => cassette::cassette(args, &mut out),
+        Verb::Sessions(args) => sessions::sessions(args, &mut out, &mut err),
         Verb::Steer(args) => steer::steer(args, &mut out),
         Verb::Stop(args) => stop::stop(args, &mut out),
         Verb::Jobs(args) => jobs::jobs(args, &mut out),

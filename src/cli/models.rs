@@ -16,6 +16,7 @@ use crate::world::{Env, Transport};
 pub struct Models {
     pub agent: Endpoint,
     pub judge: Option<Endpoint>,
+    pub summarizer: Endpoint,
     pub transport: Rc<dyn Transport>,
 }
 
@@ -71,14 +72,20 @@ pub fn models(
                 player
             }
         };
+        let described = match lane {
+            // A tape may hold no summaries. When none is needed that is no fault; when one is, the miss says so.
+            Lane::Summarizer if !player.head().lanes.contains_key(lane.name()) => Lane::Agent,
+            lane => lane,
+        };
         let endpoint = match kept {
-            Some((_, endpoint)) => {
+            Some((frozen, endpoint)) => {
                 if spec.cassette.as_ref() != Some(&file) {
                     notes.push(keeps(lane, &format!("the recording `{}`", file.display())));
                 }
-                endpoint
+                let window_tokens = endpoint.window_tokens.min(learned(lane, frozen));
+                Endpoint { window_tokens, ..endpoint }
             }
-            None => recorded_endpoint(&player, lane, &file)?,
+            None => recorded_endpoint(&player, described, &file)?,
         };
         recorded.insert(lane, player);
         Ok(endpoint)
@@ -88,13 +95,19 @@ pub fn models(
         Some(judge) => Some(lane(Lane::Judge, judge.model.as_ref().unwrap_or(&config.model))?),
         None => None,
     };
+    let summarizer = lane(Lane::Summarizer, config.summarizer.as_ref().unwrap_or(&config.model))?;
     let live: Rc<dyn Transport> = Rc::new(Http::new());
     let transport = if recorded.is_empty() { live } else { Rc::new(Lanes { recorded, live }) };
-    Ok(Models { agent, judge, transport })
+    Ok(Models { agent, judge, summarizer, transport })
 }
 
 fn keeps(lane: Lane, what: &str) -> String {
     format!("the session keeps {what} for the {lane}: a resume cannot change it")
+}
+
+/// No window of the lane is larger than an overflow has said.
+fn learned(lane: Lane, frozen: &Frozen<'_>) -> u64 {
+    frozen.learned_window.filter(|_| lane == Lane::Agent).unwrap_or(u64::MAX)
 }
 
 /// A session's endpoint, reached as today's configuration says.
@@ -120,8 +133,12 @@ fn resumed(
                 let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
                 Failure::usage(lines.join("\n"))
             })?;
-            let judged = old.judge.and_then(|judge| judge.model);
-            let old_spec = if lane == Lane::Judge { judged.unwrap_or(old.model) } else { old.model };
+            let own = match lane {
+                Lane::Judge => old.judge.and_then(|judge| judge.model),
+                Lane::Summarizer => old.summarizer,
+                Lane::Agent | Lane::Miner | Lane::Curator => None,
+            };
+            let old_spec = own.unwrap_or(old.model);
             if old_spec != *spec {
                 notes.push(keeps(lane, &format!("`{}`", kept.name())));
             }
@@ -130,11 +147,10 @@ fn resumed(
         }
     };
     let named_window = spec.context_window.filter(|window| *window != kept.window_tokens);
-    let learned = frozen.learned_window.filter(|_| lane == Lane::Agent).unwrap_or(u64::MAX);
     Ok(Endpoint {
         model: kept.model,
         wire: kept.wire,
-        window_tokens: named_window.unwrap_or(kept.window_tokens.min(learned)),
+        window_tokens: named_window.unwrap_or(kept.window_tokens.min(learned(lane, frozen))),
         max_output_tokens: spec.max_output_tokens.unwrap_or(kept.max_output_tokens),
         price: kept.price.or(fresh.price),
         free_because_local: kept.free_because_local,

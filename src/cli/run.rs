@@ -310,7 +310,7 @@ fn start(
     });
     let models = models(&config, frozen.as_ref(), env, &mut notes)?;
     drop(frozen);
-    let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref()], env);
+    let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)], env);
     log.hide(secrets.clone());
 
     // Before threads, runtime and TLS: the helper that starts commands.
@@ -320,7 +320,7 @@ fn start(
         .prefix("spettro-")
         .tempdir()
         .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
-    let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref()]);
+    let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)]);
     let child =
         process::child_environment(&env.vars(), &config.env, &keys, &secrets, &workspace, run_id, temporary.path());
     notes.extend(sweep_crashed(&world, &store, &secrets));
@@ -368,6 +368,7 @@ fn start(
         config,
         agent: models.agent,
         judge: models.judge,
+        summarizer: models.summarizer,
         earlier,
         notes,
         run_id,
@@ -527,7 +528,11 @@ fn key_names<'a>(endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>) -> V
 }
 
 /// The values that may appear nowhere: keys in use, variables that look like secrets, and those under `redact`.
-fn secrets<'a>(config: &Config, endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>, env: &dyn Env) -> Secrets {
+pub(super) fn secrets<'a>(
+    config: &Config,
+    endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>,
+    env: &dyn Env,
+) -> Secrets {
     let keys = key_names(endpoints);
     let values = env
         .vars()
@@ -556,6 +561,7 @@ struct Go<'a> {
     config: Config,
     agent: Endpoint,
     judge: Option<Endpoint>,
+    summarizer: Endpoint,
     earlier: Option<Earlier>,
     notes: Vec<String>,
     run_id: &'a str,
@@ -569,7 +575,7 @@ struct Go<'a> {
 
 impl Go<'_> {
     async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
-        let Go { args, world, exec, place, config, agent, judge, earlier, .. } = self;
+        let Go { args, world, exec, place, config, agent, judge, summarizer, earlier, .. } = self;
         let Go { mut notes, run_id, console, removed, secrets, title, log, .. } = self;
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
@@ -652,6 +658,7 @@ impl Go<'_> {
             config: Rc::new(config),
             endpoint: agent,
             judge,
+            summarizer,
             title,
             roots,
             run: run_id.to_owned(),

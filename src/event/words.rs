@@ -135,6 +135,17 @@ impl Usage {
     }
 }
 
+/// What made a history smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CompactionStage {
+    /// Old outputs became stubs; no model was asked.
+    Prune,
+    Summary,
+    /// The summarizer failed, and the request had to fit.
+    Extract,
+}
+
 /// How the cost of a call is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::compact::Settings as Compaction;
 use crate::event::Limits;
 use crate::model::{ModelSpec, Price, ProviderSpec};
 use crate::process::EnvPolicy;
@@ -29,6 +30,9 @@ pub struct Config {
     pub skip_if_met: bool,
     pub protect: Vec<String>,
     pub limits: Limits,
+    pub compaction: Compaction,
+    /// `None`: the agent's model.
+    pub summarizer: Option<ModelSpec>,
     pub rate_limit_max_wait: Duration,
     pub instructions: Vec<String>,
     /// Names of tools; `None` allows all.

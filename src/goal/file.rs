@@ -99,7 +99,9 @@ fn load_with(
     // 1. Texts and trees.
     let goal = open_goal(source, cwd, &mut problems, &mut complete);
     let stored = matches!(source, GoalSource::Stored { .. });
-    let user = if stored { None } else { open_user(home, &mut problems) };
+    let home_of = if stored { None } else { home };
+    let seeds = home_of.map(|home| seed_settings(home, &mut problems)).unwrap_or_default();
+    let user = home_of.and_then(|home| open(&home.join("config.yaml"), Origin::User, &mut problems));
     let settings = if stored { Vec::new() } else { layers::from_environment(env, cwd, &mut problems) };
     let flags = layers::from_flags(overrides, cwd, &mut problems);
 
@@ -120,6 +122,7 @@ fn load_with(
         layer
     });
     let mut read = |given: Given| layers::read(given, &secrets, env, &mut problems);
+    let seed_layers: Vec<Layer> = seeds.into_iter().map(&mut read).collect();
     let setting_layers: Vec<Layer> = settings.into_iter().map(&mut read).collect();
     let flag_layers: Vec<Layer> = flags.into_iter().map(&mut read).collect();
     if stored {
@@ -136,7 +139,7 @@ fn load_with(
 
     // 5. One value for each key.
     let mut merged = Merged::new();
-    let ranked = user_layer.into_iter().chain(project_layer).chain([goal_layer]);
+    let ranked = seed_layers.into_iter().chain(user_layer).chain(project_layer).chain([goal_layer]);
     for layer in ranked.chain(setting_layers).chain(flag_layers) {
         merged.put(layer, &mut problems);
     }
@@ -313,19 +316,23 @@ fn open(path: &Path, origin: fn(String) -> Origin, problems: &mut Vec<Problem>) 
     }
 }
 
-/// The user's `config.yaml`; and their `config.json`, whose keys are known and belong to a later version.
-fn open_user(home: Option<&Path>, problems: &mut Vec<Problem>) -> Option<(Rc<Source>, Node)> {
-    let home = home?;
-    if let Some((source, Node::Map(entries))) = open(&home.join("config.json"), Origin::User, problems) {
-        for (name, _) in entries {
-            let message = match suggest::seed_key(&name) {
-                Some(key) => format!("`{key}` is {}", shape::NOT_YET),
-                None => "unknown key".to_owned(),
-            };
-            problems.push(source.problem(&[Step::Key(name)], message));
-        }
+/// The settings of the user's `config.json`: three, under names of their own. `config.yaml` wins over them.
+fn seed_settings(home: &Path, problems: &mut Vec<Problem>) -> Vec<Given> {
+    let mut given = Vec::new();
+    let Some((source, Node::Map(entries))) = open(&home.join("config.json"), Origin::User, problems) else {
+        return given;
+    };
+    for (name, node) in entries {
+        let leaf = suggest::seed_key(&name).and_then(|path| keys::leaves().into_iter().find(|(leaf, _)| leaf == path));
+        let Some((path, key)) = leaf else {
+            problems.push(source.problem(&[Step::Key(name)], "unknown key"));
+            continue;
+        };
+        let (file, base) = (source.file.clone(), source.base.clone());
+        let source = Source { origin: source.origin.clone(), file, root: name, text: None, base, interpolate: false };
+        given.push(Given { source, path, key, node });
     }
-    open(&home.join("config.yaml"), Origin::User, problems)
+    given
 }
 
 fn open_project(folder: &Path, secrets: &Secrets, env: &dyn Env, problems: &mut Vec<Problem>) -> Option<Layer> {

@@ -200,8 +200,7 @@ impl Loop {
     /// Says the message that opens the current iteration.
     pub fn open_iteration(&mut self) -> Result<(), SessionError> {
         let message = if self.standing.iteration == 1 {
-            let text = super::sources::opening(&self.config, &self.environment);
-            Message::User { origin: Origin::Prompt, text }
+            first_message(&self.config, &self.environment)
         } else {
             let (end, why) = self.standing.turn.clone().unwrap_or((TurnEnd::Done, None));
             let text = continuation(&Onward {
@@ -577,6 +576,12 @@ impl Loop {
         changes.files = changed_files(&files, &listed);
         (changes, Vec::new())
     }
+}
+
+/// The message that opens the first iteration.
+pub fn first_message(config: &Config, environment: &str) -> Message {
+    let text = super::sources::opening(config, environment);
+    Message::User { origin: Origin::Prompt, text }
 }
 
 /// Starts the baseline on the loop's thread and gives the gate that waits for it.

@@ -133,6 +133,7 @@ impl Court<'_> {
                 force_tool: forced.then_some("verdict"),
                 attempt_timeout: Some(self.timeout),
                 entry: false,
+                patience: None,
             };
             let reply = match self.gateway.call(&mut conversation, &ask).await {
                 Ok(reply) => reply,

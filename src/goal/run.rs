@@ -10,16 +10,17 @@ use super::baseline::{Baseline, Found, listing};
 use super::checks::{command, text};
 use super::config::Config;
 use super::failure::{Cause, cause, session as session_cause};
-use super::iterate::{Bench, CHANGES_WITHIN, Loop, Stage, State, start_baseline};
+use super::iterate::{Bench, CHANGES_WITHIN, Loop, Stage, State, first_message, start_baseline};
 use super::judge;
 use super::progress::Seen;
 use super::result::{Before, Ending, Identity, result};
 use super::sources;
 use super::watch::{Timer, Watch, pressing};
+use crate::compact::{self, Budget, Compactor, History};
 use crate::event::{Event, GoalRef, Lane, Outcome, RunResult};
-use crate::model::{Conversation, Endpoint, Factor, Gateway, GatewayParts};
+use crate::model::{Conversation, Endpoint, Gateway, GatewayParts};
 use crate::process::SignalEvent;
-use crate::session::{self, Fact, Frozen, Line, Message, RunStart, Session, SessionError};
+use crate::session::{self, Fact, Frozen, Line, RunStart, Session, SessionError};
 use crate::tools::Tools;
 use crate::turn::{self, Agent, AgentParts, Ended as Stopped};
 use crate::workspace::{Git, GitState, Protected, Tree};
@@ -38,6 +39,7 @@ pub struct RunParts {
     pub config: Rc<Config>,
     pub endpoint: Endpoint,
     pub judge: Option<Endpoint>,
+    pub summarizer: Endpoint,
     /// What a new session is called, when not by its goal.
     pub title: Option<String>,
     pub roots: Roots,
@@ -103,6 +105,9 @@ impl Run {
         let digest = goal_digest(&parts.config.goal);
         parts.config = Rc::new(parts.config.without(&parts.secrets));
         let state = session::fold(&parts.lines);
+        if let Some(reason) = &state.broken {
+            return Err(Cause::new(Outcome::Unusable, format!("the session's history cannot be told: {reason}")));
+        }
         let resumed = state.frozen.is_some();
         let git = Rc::new(Git::new(parts.roots.clone(), parts.session.dir().join("git")));
         let tools = sources::tools(&parts.config, &parts.own_dirs, &parts.removed, &parts.secrets);
@@ -114,6 +119,7 @@ impl Run {
                 let (system, cut) = sources::system(&parts.config, &parts.roots, &parts.secrets)?;
                 parts.notes.extend(cut);
                 let frozen = freeze(&parts, digest, system, &tools, &around)?;
+                room_to_begin(&parts, &frozen)?;
                 append(&parts.session, Fact::Frozen(Box::new(frozen.clone())))?;
                 frozen
             }
@@ -179,7 +185,14 @@ impl Run {
             (Some(gate), Some(abort))
         };
         let head = frozen.heads.get("agent").cloned().unwrap_or_default();
-        let (conversation, unsent, mut standing) = restore(&parts, &state, &head)?;
+        let (conversation, mut standing) = restore(&parts, &state, &head)?;
+        let compactor = Compactor::new(
+            parts.config.compaction,
+            parts.summarizer.clone(),
+            frozen.heads.get("summarizer").cloned().unwrap_or_else(|| compact::head(&parts.summarizer)),
+            &frozen.system,
+            Budget::fold(parts.lines.iter().map(|line| &line.fact)),
+        );
         let pressing_gateway = gateway.clone();
         let (pressing_timer, pressing_limits) = (timer.clone(), parts.config.limits.clone());
         let mut agent = Agent::new(AgentParts {
@@ -191,7 +204,9 @@ impl Run {
             endpoint: parts.endpoint.clone(),
             tools,
             conversation,
-            unsent,
+            history: History::of(&state),
+            compactor,
+            edited: state.edited && state.sent.is_empty(),
             step_limit: parts.config.limits.steps,
             steps_per_iteration: parts.config.limits.steps_per_iteration,
             sync_strict: parts.config.sync_strict,
@@ -475,6 +490,8 @@ fn freeze(
         heads.insert("judge".to_owned(), judge::head(judge));
         endpoints.insert("judge".to_owned(), endpoint_json(judge)?);
     }
+    heads.insert("summarizer".to_owned(), compact::head(&parts.summarizer));
+    endpoints.insert("summarizer".to_owned(), endpoint_json(&parts.summarizer)?);
     let config = &parts.config;
     Ok(Frozen {
         goal: config.goal.clone(),
@@ -489,6 +506,27 @@ fn freeze(
         config_digest: config.digest.clone(),
         endpoints,
     })
+}
+
+/// What is said in every request must leave room for work.
+fn room_to_begin(parts: &RunParts, frozen: &Frozen) -> Result<(), Cause> {
+    let first = first_message(&parts.config, &frozen.environment);
+    let pct = parts.config.compaction.threshold_pct;
+    let head = frozen.heads.get("agent").map_or("", String::as_str);
+    let Some(made_of) = compact::too_large(&parts.endpoint, pct, head, &frozen.system, &first) else {
+        return Ok(());
+    };
+    let window = parts.endpoint.window_tokens;
+    let message = format!(
+        "what every request must hold is too large for a window of {window} tokens, of which {} may be used: system \
+         prompt and instructions {}, tools {}, first message {} tokens",
+        compact::threshold(window, pct),
+        made_of.system_tokens,
+        made_of.tools_tokens,
+        made_of.first_message_tokens,
+    );
+    Err(Cause::new(Outcome::Usage, message)
+        .hint("shorten the goal or the `instructions`, or use a model with a larger window (`model.context_window`)"))
 }
 
 /// sha256 of a goal's text, hex.
@@ -583,23 +621,11 @@ fn earlier_baseline(session: &Session, lines: &[Line]) -> Result<Option<Found>, 
 }
 
 /// The agent's request as the last run left it, and where the loop stands.
-fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conversation, Vec<Message>, State), Cause> {
-    let mut conversation = Conversation::new(parts.endpoint.wire, head, Factor::default());
-    // Call by call, so that occupancy and what was learnt are what they were in the run before.
-    let calls = state.calls.iter().filter(|(call, _)| call.lane == crate::event::Lane::Agent);
-    let mut reports = calls.map(|(_, settled)| settled.as_ref().and_then(session::Settled::reported));
-    for (index, group) in state.sent.iter().enumerate() {
-        conversation.seal(group);
-        if let Some(usage) = reports.next().flatten() {
-            let after = state.sent.get(index + 1).unwrap_or(&state.unsent);
-            conversation.replied(usage, reply_in(after));
-        }
-    }
-    if let Some(factor) = state.factor_pct {
-        conversation.set_factor(Factor(factor));
-    }
+fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conversation, State), Cause> {
+    let conversation = History::conversation(parts.endpoint.wire, head, state);
     let last = state.calls.iter().rev().find(|(call, _)| call.lane == crate::event::Lane::Agent);
     if let Some((call, _)) = last
+        && !state.sent.is_empty()
         && call.digest != conversation.rest().digest()
     {
         notice(
@@ -630,16 +656,7 @@ fn restore(parts: &RunParts, state: &session::State, head: &str) -> Result<(Conv
         _ => Stage::Begin,
     };
     standing.undecided = judged && undecided(&parts.lines);
-    Ok((conversation, state.unsent.clone(), standing))
-}
-
-/// The blocks of the reply that opens what was said after a call.
-fn reply_in(messages: &[Message]) -> &[session::Block] {
-    let reply = messages.iter().find_map(|message| match message {
-        Message::Assistant { blocks, .. } => Some(blocks.as_slice()),
-        _ => None,
-    });
-    reply.unwrap_or_default()
+    Ok((conversation, standing))
 }
 
 /// Whether the last verdict is younger than the last end of a run.
@@ -670,19 +687,7 @@ fn steps_of_iteration(lines: &[Line]) -> u64 {
 
 /// Whether the current iteration began without its opening message (the runner died between the two lines).
 fn opening_missing(state: &session::State) -> bool {
-    let opened = state
-        .sent
-        .iter()
-        .flatten()
-        .chain(&state.unsent)
-        .filter(|message| {
-            matches!(
-                message,
-                Message::User { origin: crate::session::Origin::Prompt | crate::session::Origin::Goal, .. }
-            )
-        })
-        .count() as u64;
-    opened < state.iteration
+    state.openings < state.iteration
 }
 
 /// What is spettro's own: no file tool touches it, no digest counts it.

@@ -51,6 +51,26 @@ impl Conversation {
         self.rest.seal(messages);
     }
 
+    /// Begins anew behind the same head: the history was edited. What was reported of the old one counts no more,
+    /// and the wire log gets a whole body.
+    pub fn restart(&mut self) {
+        self.rest = self.rest.restart();
+        (self.reported_tokens, self.reported) = (0, Count::default());
+        (self.last, self.unmoved) = (None, 0);
+        (self.logged, self.since_full) = (0, 0);
+    }
+
+    /// What is sealed is taken to be as large as the estimate says: the factor was learnt from nearly the same text.
+    pub fn trust(&mut self) {
+        self.reported_tokens = self.estimate_tokens();
+        self.reported = self.rest.count();
+    }
+
+    /// The estimate of the whole request, whatever was reported: what comparisons before and after an edit go by.
+    pub fn estimate_tokens(&self) -> u64 {
+        self.factor.apply(self.rest.count().tokens())
+    }
+
     pub const fn rest(&self) -> &Rest {
         &self.rest
     }
@@ -59,7 +79,7 @@ impl Conversation {
         self.factor
     }
 
-    /// As a log says that it stood.
+    /// As a log says that it stood, or an overflow has taught.
     pub const fn set_factor(&mut self, factor: Factor) {
         self.factor = factor;
     }
@@ -111,6 +131,29 @@ impl Conversation {
         self.logged = self.rest.sealed_len();
         (keep, self.rest.bytes_from(keep))
     }
+}
+
+/// A message as it will stand in a request, near enough; additive, so that a history need not be counted again.
+pub fn message_count(message: &Message) -> Count {
+    // Names, quotes and braces of a wire.
+    let frame = Count::of_tokens(24);
+    frame.plus(match message {
+        Message::User { text, .. } | Message::Operator { text } => Count::of_text(text),
+        Message::Tool { call_id, text, .. } => Count::of(call_id.as_bytes()).plus(Count::of_text(text)),
+        Message::Assistant { refused: Some(_), .. } => Count::default(),
+        Message::Assistant { blocks, .. } => blocks.iter().fold(Count::default(), |count, block| {
+            let block = match block {
+                Block::Text { text } => Count::of_text(text),
+                Block::Call { id, name, arguments } => Count::of_tokens(24)
+                    .plus(Count::of(id.as_bytes()))
+                    .plus(Count::of(name.as_bytes()))
+                    .plus(Count::of(arguments.as_bytes())),
+                Block::Thinking { raw: Some(raw), .. } | Block::Raw { raw } => Count::of(raw.as_bytes()),
+                Block::Thinking { raw: None, .. } => Count::default(),
+            };
+            count.plus(block)
+        }),
+    })
 }
 
 /// The bytes of a reply as they will come back in the next request, near enough: its output was reported.

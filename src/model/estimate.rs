@@ -33,6 +33,18 @@ impl Count {
         Count(bytes.iter().map(|byte| u64::from(WEIGHTS[usize::from(*byte)])).sum())
     }
 
+    /// A text as it will stand in a request: inside a JSON string, where some characters become two.
+    pub fn of_text(text: &str) -> Count {
+        let escaped = text.bytes().filter(|byte| matches!(byte, b'\n' | b'\t' | b'\r' | b'"' | b'\\'));
+        let more: u64 = escaped.map(|byte| if byte.is_ascii_whitespace() { 9 } else { 7 }).sum();
+        Count(Count::of(text.as_bytes()).0 + more)
+    }
+
+    /// So many tokens before correction.
+    pub const fn of_tokens(tokens: u64) -> Count {
+        Count(tokens * 12)
+    }
+
     pub const fn plus(self, other: Count) -> Count {
         Count(self.0 + other.0)
     }

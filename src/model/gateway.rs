@@ -10,7 +10,7 @@ use super::conversation::Conversation;
 use super::error::ModelError;
 use super::estimate::Factor;
 use super::ledger::{Hit, Ledger, Reservation, caps};
-use super::reply::{Delta, Reply, Stop};
+use super::reply::{Delta, Reply};
 use super::retry::{Next, Outage};
 use super::taken::Taken;
 use super::wire::Wire;
@@ -73,6 +73,16 @@ pub struct Ask<'a> {
     pub attempt_timeout: Option<Duration>,
     /// Whether the reply becomes a message of the history (agent lane).
     pub entry: bool,
+    /// How long failures are borne with; the run's own outage budget when absent.
+    pub patience: Option<Patience>,
+}
+
+/// A smaller outage budget than the run's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    pub attempts: u32,
+    /// All waits together.
+    pub wait: Duration,
 }
 
 /// Time that does not count, and what is going on right now.
@@ -199,7 +209,10 @@ impl Gateway {
 
         let started = self.world.clock.elapsed();
         let waited_before = self.meter.waited(started);
-        let mut outage = Outage::new(self.max_wait);
+        let mut outage = match ask.patience {
+            Some(patience) => Outage::new(patience.wait.min(self.max_wait)).attempts(patience.attempts),
+            None => Outage::new(self.max_wait),
+        };
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut billed = Usage::default();
         let mut cost = Micros::ZERO;
@@ -268,7 +281,7 @@ impl Gateway {
             }
             self.factors.borrow_mut().insert(ask.lane, conversation.factor());
             if ask.entry {
-                self.session.append(Fact::Message(entry(reply)))?;
+                self.session.append(Fact::Message(reply.message()))?;
             }
         } else if let Err(CallError::Halted { text, .. }) = &outcome
             && ask.entry
@@ -327,11 +340,10 @@ impl Gateway {
                 text: format!("{} reports that it changed the request before running it", ask.endpoint.provider),
             })?;
         }
-        if let (true, Err(CallError::Model(ModelError::ContextOverflow { limit_tokens: Some(limit), .. }))) =
-            (ask.entry, &outcome)
-            && (LEAST_WINDOW_TOKENS..ask.endpoint.window_tokens).contains(limit)
+        if let (true, Err(CallError::Model(ModelError::ContextOverflow { limit_tokens, .. }))) = (ask.entry, &outcome)
+            && let Some(window) = smaller_window(*limit_tokens, ask.endpoint.window_tokens)
         {
-            self.session.append(Fact::Learned { window_tokens: Some(*limit), factor_pct: None })?;
+            self.session.append(Fact::Learned { window_tokens: Some(window), factor_pct: None })?;
         }
         if let (true, true, Some(taken_tokens)) = (ask.entry, outcome.is_ok(), conversation.truncated_at()) {
             let sent_tokens = conversation.factor().apply(conversation.rest().count().tokens());
@@ -586,6 +598,11 @@ impl Gateway {
     }
 }
 
+/// The window that an overflow has taught, when that is a smaller one than the known.
+pub fn smaller_window(limit_tokens: Option<u64>, known_tokens: u64) -> Option<u64> {
+    limit_tokens.filter(|limit| (LEAST_WINDOW_TOKENS..known_tokens).contains(limit))
+}
+
 /// What a call would reserve: the largest output cap for which the window has room and the limits leave money.
 ///
 /// # Errors
@@ -605,20 +622,6 @@ pub fn reservation(
         return Err(CallError::NoRoom { occupancy_tokens: occupancy, window_tokens: window });
     }
     ledger.reserve(endpoint, occupancy.saturating_add(uncertain), &caps).map_err(CallError::Limit)
-}
-
-/// The message that a whole reply becomes. Calls of a reply that was cut at its output cap are not taken over:
-/// none of them may run, and half a call cannot be sent back.
-fn entry(reply: &Reply) -> Message {
-    let mut blocks = reply.blocks.clone();
-    if reply.stop == Stop::MaxTokens {
-        blocks.retain(|block| !matches!(block, Block::Call { .. }));
-    }
-    let refused = match &reply.stop {
-        Stop::Refused(details) => Some(details.clone()),
-        _ => None,
-    };
-    Message::Assistant { blocks, interrupted: false, refused }
 }
 
 fn url(endpoint: &Endpoint) -> String {

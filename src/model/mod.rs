@@ -1,7 +1,7 @@
 //! The one door to a model: `gateway` reserves, logs, sends and retries, settles and logs, for every lane.
 //!
 //! Invariant: nothing else in spettro sends a byte to a provider, and no call leaves before its reservation is in
-//! the log. Called by the turn (agent) and the goal loop (judge).
+//! the log. Called by the turn (agent), the goal loop (judge) and compaction (summarizer).
 
 mod catalog;
 mod cleaning;
@@ -19,10 +19,10 @@ mod taken;
 pub mod wire;
 
 pub use catalog::{Endpoint, EndpointError, KeySource, ModelSpec, ProviderSpec, resolve, usable};
-pub use conversation::Conversation;
+pub use conversation::{Conversation, message_count};
 pub use error::ModelError;
 pub use estimate::{Count, Factor};
-pub use gateway::{Ask, CallError, Gateway, GatewayParts, Meter, reservation};
+pub use gateway::{Ask, CallError, Gateway, GatewayParts, Meter, Patience, reservation, smaller_window};
 pub use http::Http;
 pub use ledger::{Hit, Ledger, Reservation};
 pub use price::Price;

@@ -1,7 +1,7 @@
 //! What a wire's decoder makes of a response: one reply, whatever the wire.
 
 use crate::event::Usage;
-use crate::session::Block;
+use crate::session::{Block, Message};
 
 /// Why the model stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +50,20 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// The message that it becomes. Calls of a reply that was cut, at its output cap or because the window was full,
+    /// are not taken over: none of them may run, and half a call cannot be sent back.
+    pub fn message(&self) -> Message {
+        let mut blocks = self.blocks.clone();
+        if matches!(self.stop, Stop::MaxTokens | Stop::ContextExceeded) {
+            blocks.retain(|block| !matches!(block, Block::Call { .. }));
+        }
+        let refused = match &self.stop {
+            Stop::Refused(details) => Some(details.clone()),
+            _ => None,
+        };
+        Message::Assistant { blocks, interrupted: false, refused }
+    }
+
     /// All text blocks, joined.
     pub fn text(&self) -> String {
         blocks_text(&self.blocks)

@@ -71,6 +71,15 @@ impl Rest {
         rest
     }
 
+    /// A new rest behind the same head.
+    pub fn restart(&self) -> Rest {
+        let mut rest = Rest::new(self.wire, "");
+        rest.sealed.clear();
+        // The head is the first segment there ever is.
+        rest.push(self.sealed.first().cloned().unwrap_or_default());
+        rest
+    }
+
     fn push(&mut self, segment: Bytes) {
         self.hash.update(&segment);
         self.count = self.count.plus(Count::of(&segment));

@@ -15,6 +15,7 @@ pub struct Outage {
     max_wait: Duration,
     waited: Duration,
     failures: u32,
+    most_attempts: u32,
 }
 
 /// What follows a failed attempt.
@@ -28,7 +29,12 @@ pub enum Next {
 
 impl Outage {
     pub const fn new(max_wait: Duration) -> Outage {
-        Outage { max_wait, waited: Duration::ZERO, failures: 0 }
+        Outage { max_wait, waited: Duration::ZERO, failures: 0, most_attempts: u32::MAX }
+    }
+
+    /// No more than so many attempts.
+    pub const fn attempts(self, most_attempts: u32) -> Outage {
+        Outage { most_attempts, ..self }
     }
 
     /// Decides after one more failed attempt; `waited` counts what was decided before.
@@ -37,6 +43,9 @@ impl Outage {
             return Next::GiveUp;
         }
         self.failures += 1;
+        if self.failures >= self.most_attempts {
+            return Next::GiveUp;
+        }
         let wait = match (error.wait(), self.failures.checked_sub(TRUSTED_WAITS)) {
             (Some(wait), None | Some(0)) => wait,
             (Some(wait), Some(further)) => wait.max(backoff(further, ids)),

@@ -225,6 +225,25 @@ impl State {
                 body.styled(Style::Dim, format!("tasks {closed}/{} closed", tasks.len()))
             }
             Event::SteerDelivered { text } => body.plain(format!("steering delivered: {}", clean_line(text))),
+            Event::CompactionStarted { input_tokens, .. } => {
+                self.start(Activity::Call(Lane::Summarizer));
+                weight = Weight::Detail;
+                body.styled(Style::Dim, format!("summarizing {} tokens", short(*input_tokens)))
+            }
+            Event::CompactionFinished { before_tokens, after_tokens, pruned_tokens, summarized_tokens, .. } => {
+                self.start(Activity::Settling);
+                body.plain(compacted_words(*before_tokens, *after_tokens, *pruned_tokens, *summarized_tokens))
+            }
+            Event::CompactionFailed { reason, failures, of } => {
+                weight = Weight::Warning;
+                self.start(Activity::Settling);
+                body.styled(Style::Yellow, "not compacted")
+                    .plain(format!(": {} (failure {failures} of {of} before it pauses)", clean_line(reason)))
+            }
+            Event::CompactionPaused { reason } => {
+                weight = Weight::Warning;
+                body.styled(Style::Yellow, "compaction paused").plain(format!(": {}", clean_line(reason)))
+            }
             Event::CheckFinished { iteration, check } => {
                 let body = check_words(body.plain("check "), check);
                 if *iteration == 0 { body.plain(" at the start") } else { body }
@@ -343,6 +362,21 @@ impl State {
         let words = [Some(provider), status.as_deref(), Some(&error)];
         words.into_iter().flatten().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// `compacted 42k → 6k tokens (pruned 31k, summarized 5k)`.
+fn compacted_words(before: u64, after: u64, pruned: u64, summarized: u64) -> String {
+    let parts: Vec<String> = [("pruned", pruned), ("summarized", summarized)]
+        .into_iter()
+        .filter(|(_, tokens)| *tokens > 0)
+        .map(|(word, tokens)| format!("{word} {}", short(tokens)))
+        .collect();
+    format!("compacted {} → {} tokens ({})", short(before), short(after), parts.join(", "))
+}
+
+/// `42k`; below a thousand the number itself.
+fn short(tokens: u64) -> String {
+    if tokens < 1_000 { tokens.to_string() } else { format!("{}k", (tokens + 500) / 1_000) }
 }
 
 /// `bash "cargo test"`.

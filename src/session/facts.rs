@@ -74,6 +74,10 @@ pub enum Fact {
         call_id: String,
         text: String,
     },
+    /// Old outputs of the history became stubs; no message went.
+    Prune(Box<Prune>),
+    /// A span of the history became one summary.
+    Compaction(Box<Compaction>),
     // the rest
     /// A run of the session started.
     Run(Box<RunStart>),
@@ -129,6 +133,17 @@ pub enum Fact {
         window_tokens: Option<u64>,
         factor_pct: Option<u64>,
     },
+    /// The summarizer gave nothing usable; the history is as it was.
+    CompactionFailed {
+        reason: String,
+        /// In a row, this one included; at `of` compaction by itself pauses.
+        failures: u64,
+        of: u64,
+    },
+    /// From here on the history is not summarized by itself, until a compaction succeeds.
+    CompactionPaused {
+        reason: String,
+    },
     /// Time spent so far in the session, and how much of it was waiting for a provider.
     Elapsed {
         active_ms: u64,
@@ -152,7 +167,7 @@ pub enum Fact {
 
 impl Fact {
     /// The kinds that this build reads (`Unknown` holds all others).
-    pub const KINDS: [&str; 26] = [
+    pub const KINDS: [&str; 30] = [
         "frozen",
         "message",
         "tasks",
@@ -160,6 +175,8 @@ impl Fact {
         "checks",
         "iteration",
         "recut",
+        "prune",
+        "compaction",
         "run",
         "call",
         "attempt",
@@ -174,6 +191,8 @@ impl Fact {
         "delivery",
         "steer",
         "learned",
+        "compaction_failed",
+        "compaction_paused",
         "elapsed",
         "notice",
         "interrupted",
@@ -192,6 +211,8 @@ impl Fact {
                 | Fact::Checks { .. }
                 | Fact::Iteration { .. }
                 | Fact::Recut { .. }
+                | Fact::Prune(_)
+                | Fact::Compaction(_)
         )
     }
 }
@@ -231,6 +252,8 @@ pub enum Origin {
     Goal,
     Steer,
     Job,
+    /// What stands for a compacted span: made from a `compaction`, never logged as a message of its own.
+    Summary,
 }
 
 /// A message of the agent's history, independent of any wire.
@@ -420,6 +443,11 @@ pub struct ToolDone {
     pub duration_ms: u64,
     /// Of the whole output.
     pub output_bytes: u64,
+    /// Characters and lines of the whole text that the model could read.
+    #[serde(default)]
+    pub chars: u64,
+    #[serde(default)]
+    pub lines: u64,
     /// Its id in the spool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spool: Option<u64>,
@@ -438,6 +466,72 @@ pub struct ReadMark {
     pub path: String,
     /// sha256 of the content.
     pub sha256: String,
+}
+
+/// A change of one message of the history where it stands; entries are named by their ids.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum Edit {
+    /// The text of a tool result or user message is another one.
+    Text { entry: String, text: String },
+    /// The arguments of a call are others; `block` counts the blocks of its message from 0.
+    Arguments { entry: String, block: usize, arguments: String },
+}
+
+/// Reasoning that is left out of every later request, because what stood before it was edited.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Withheld {
+    /// The messages from this entry on …
+    pub from: String,
+    /// … up to this one, which keeps its own; to the end when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+}
+
+/// Tokens are by the estimator, of the whole request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Prune {
+    pub edits: Vec<Edit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<Withheld>,
+    pub before_tokens: u64,
+    pub after_tokens: u64,
+    /// Of the next agent call.
+    pub before_call: u64,
+}
+
+/// Who wrote a summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SummaryBy {
+    Model,
+    /// Taken from the transcript by rule, because the summarizer failed and the request did not fit.
+    Extract,
+}
+
+/// The messages from `from` to `to` are gone; in their place stand the summary, then `kept` in this order; then
+/// `edits` are made and reasoning is withheld. Tokens are by the estimator, of the whole request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Compaction {
+    pub from: String,
+    pub to: String,
+    /// As it is sent. Its message has this entry's id.
+    pub summary: String,
+    pub by: SummaryBy,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edits: Vec<Edit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<Withheld>,
+    pub before_tokens: u64,
+    pub after_tokens: u64,
+    /// What pruning alone would have freed.
+    pub pruned_tokens: u64,
+    /// The request did not fit, or somebody asked for it.
+    pub forced: bool,
+    /// Of the next agent call.
+    pub before_call: u64,
 }
 
 /// The components of progress after one iteration (0 = the baseline). `None` is «unknown», never «same».

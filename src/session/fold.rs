@@ -1,21 +1,40 @@
 //! The state that a log's facts add up to: what a resume needs. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::facts::{Block, Call, End, Fact, Frozen, Line, Message, Origin, Progress, RunStart, Settled};
+use super::edit;
+use super::facts::{Block, Call, End, Fact, Frozen, Line, Message, Origin, Progress, RunStart, Settled, ToolDone};
 use super::log::{Chain, entry_seq};
-use crate::event::{CheckResult, Lane, TaskGraph, TurnEnd, Verdict};
+use crate::event::{CheckResult, Lane, TaskGraph, ToolStatus, TurnEnd, Verdict};
+
+/// Of the latest messages, compacted ones too, so many are there.
+const MOST_RECENT: usize = 1_000;
 
 /// The folded state of a session at its tip. History (messages, tasks, marks, verdicts, progress) is that of the
 /// branch which ends there; runs, calls, money and time are the whole session's.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     pub frozen: Option<Box<Frozen>>,
-    /// Sealed groups, one for each agent call that was ever written down: the messages said since the call before
-    /// it (refused ones included; encoders leave them out).
+    /// Sealed groups, one for each agent call that was written down since the history was last pruned or
+    /// compacted: the messages said since the call before it (refused ones included; encoders leave them out).
     pub sent: Vec<Vec<Message>>,
-    /// Said since the last of these calls.
+    /// Said since the last of these calls. After a prune or a compaction it is the whole history, edited: the next
+    /// call seals it as one group.
     pub unsent: Vec<Message>,
+    /// The seq of the entry of each message, of `sent` and then of `unsent`.
+    pub entries: Vec<u64>,
+    /// By the entry of a tool result: what is known of the output behind it.
+    pub outputs: BTreeMap<u64, Output>,
+    /// Files that tools changed, as shown paths.
+    pub changed: BTreeSet<String>,
+    /// The latest messages as they were said, whatever became of them in the history; at most 1,000.
+    pub recent: VecDeque<Message>,
+    /// Messages that opened an iteration.
+    pub openings: u64,
+    /// The history was edited, and no agent call since has reported its size.
+    pub edited: bool,
+    /// A prune or compaction names a message that is not there: the history cannot be told.
+    pub broken: Option<String>,
     pub tasks: TaskGraph,
     /// What the agent has seen of files: shown path → sha256 of the content.
     pub marks: BTreeMap<String, String>,
@@ -40,6 +59,23 @@ pub struct State {
     pub open_jobs: Vec<OpenJob>,
     /// Steering that was accepted and has not reached the agent, oldest first.
     pub steers: Vec<String>,
+}
+
+/// The output behind a tool result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    pub status: ToolStatus,
+    /// Characters and lines of the whole text.
+    pub chars: u64,
+    pub lines: u64,
+    /// Where that is kept.
+    pub spool: Option<u64>,
+}
+
+impl Output {
+    pub fn of(done: &ToolDone) -> Output {
+        Output { status: done.status, chars: done.chars, lines: done.lines, spool: done.spool }
+    }
 }
 
 /// A job that the agent takes to be running.
@@ -81,6 +117,10 @@ pub fn fold(lines: &[Line]) -> State {
                 if settled.lane == Lane::Agent && settled.factor_pct.is_some() {
                     state.factor_pct = settled.factor_pct;
                 }
+                if here && settled.lane == Lane::Agent && settled.reported().is_some_and(|usage| usage.input_tokens > 0)
+                {
+                    state.edited = false;
+                }
                 if let Some(index) = open_calls.remove(&(settled.lane, settled.n)) {
                     state.calls[index].1 = Some((**settled).clone());
                 }
@@ -108,7 +148,7 @@ pub fn fold(lines: &[Line]) -> State {
                     state.steered(text);
                 }
                 if here {
-                    state.walk(fact, &mut since);
+                    state.walk(line.seq, fact, &mut since);
                 }
             }
         }
@@ -145,12 +185,16 @@ impl State {
     }
 
     /// A fact of the branch.
-    fn walk(&mut self, fact: &Fact, since: &mut SinceReply) {
+    fn walk(&mut self, seq: u64, fact: &Fact, since: &mut SinceReply) {
         match fact {
             Fact::Frozen(frozen) => self.frozen = Some(frozen.clone()),
             Fact::Message(message) => {
                 since.message(message);
-                self.unsent.push(message.clone());
+                self.said(seq, message, since);
+            }
+            Fact::Prune(prune) => self.edited(|messages, entries| edit::prune(messages, entries, prune)),
+            Fact::Compaction(compaction) => {
+                self.edited(|messages, entries| edit::compact(messages, entries, seq, compaction));
             }
             Fact::Recut { call_id, text: shorter } => {
                 let results = self.unsent.iter_mut().rev();
@@ -169,11 +213,42 @@ impl State {
             Fact::ToolStarted(start) => since.started.push(start.call_id.clone()),
             Fact::Tool(done) => {
                 self.marks.extend(done.marks.iter().map(|mark| (mark.path.clone(), mark.sha256.clone())));
+                self.changed.extend(done.changed.iter().cloned());
+                since.done = Some((done.call_id.clone(), Output::of(done)));
             }
             Fact::Turn { iteration, end, .. } => self.last_turn = Some((*iteration, *end)),
             Fact::Progress(progress) => self.progress.push((**progress).clone()),
             _ => {}
         }
+    }
+
+    fn said(&mut self, seq: u64, message: &Message, since: &mut SinceReply) {
+        match message {
+            Message::Tool { call_id, .. } => {
+                if let Some((_, output)) = since.done.take_if(|(id, _)| id == call_id) {
+                    self.outputs.insert(seq, output);
+                }
+            }
+            Message::User { origin: Origin::Prompt | Origin::Goal, .. } => self.openings += 1,
+            _ => {}
+        }
+        if self.recent.len() == MOST_RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(message.clone());
+        self.unsent.push(message.clone());
+        self.entries.push(seq);
+    }
+
+    /// The history is edited as a whole, and nothing of it is sealed any more.
+    fn edited(&mut self, edit: impl FnOnce(&mut Vec<Message>, &mut Vec<u64>) -> Result<(), String>) {
+        let mut messages: Vec<Message> = std::mem::take(&mut self.sent).into_iter().flatten().collect();
+        messages.append(&mut self.unsent);
+        if let Err(reason) = edit(&mut messages, &mut self.entries) {
+            self.broken.get_or_insert(reason);
+        }
+        self.unsent = messages;
+        self.edited = true;
     }
 }
 
@@ -197,6 +272,8 @@ struct SinceReply {
     calls: Vec<Block>,
     started: Vec<String>,
     answered: Vec<String>,
+    /// The last call that ended, whose result comes next.
+    done: Option<(String, Output)>,
 }
 
 impl SinceReply {

@@ -216,6 +216,12 @@ impl Session {
         self.inner.dir.clone()
     }
 
+    /// The seq of the last entry; 0 before there is one.
+    pub fn last_entry(&self) -> u64 {
+        let writing = self.inner.writing.borrow();
+        writing.chain.tip.as_deref().and_then(super::log::entry_seq).unwrap_or(0)
+    }
+
     /// Names the run's control socket in the lock, where other processes look for it.
     ///
     /// # Errors

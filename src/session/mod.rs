@@ -4,6 +4,7 @@
 //! carries the seq it stands at and is rebuilt when it lags. A fact is written before what depends on it happens.
 
 mod derived;
+mod edit;
 mod error;
 mod facts;
 mod files;
@@ -20,9 +21,10 @@ pub(crate) mod tests;
 mod wirelog;
 
 pub use derived::{DeriveState, GoalState, Metadata, SessionUsage, derive, title};
+pub use edit::{compact, entry_name, prune};
 pub use error::SessionError;
 pub use facts::*;
-pub use fold::{OpenJob, State, fold};
+pub use fold::{OpenJob, Output, State, fold};
 pub use handle::{Listener, Opened, Session};
 pub use lock::{Live, Unused, WorkspaceLock, live, unused};
 pub use spool::Spool;

@@ -63,6 +63,30 @@ impl Store {
         (sessions, notes.collect())
     }
 
+    /// Sessions of every workspace, newest first; broken ones are skipped with a note.
+    pub fn list_all(&self, world: &World) -> (Vec<Listed>, Vec<String>) {
+        let (mut sessions, mut notes) = (Vec::new(), Vec::new());
+        let folders = folders_in(world, &self.root).unwrap_or_else(|error| {
+            notes.push(error.to_string());
+            Vec::new()
+        });
+        for folder in folders {
+            match sessions_in(world, &self.root.join(folder)) {
+                Ok(dirs) => {
+                    for (id, dir) in dirs {
+                        match listed(&id, &dir) {
+                            Ok(session) => sessions.push(session),
+                            Err(error) => notes.push(format!("skipped `{id}`: {error}")),
+                        }
+                    }
+                }
+                Err(error) => notes.push(error.to_string()),
+            }
+        }
+        sessions.sort_by(|a: &Listed, b| b.updated.cmp(&a.updated).then_with(|| b.id.cmp(&a.id)));
+        (sessions, notes)
+    }
+
     /// Sessions of a workspace, newest first, and why some are none; without an id the folder itself is at fault.
     fn entries(&self, world: &World, workspace: &Path) -> (Vec<Listed>, Vec<(Option<String>, SessionError)>) {
         let (mut sessions, mut broken) = (Vec::new(), Vec::new());

@@ -198,7 +198,7 @@ fn sequence_len(text: &str) -> usize {
     }
 }
 
-/// A name or path on one line: like [`escape`], but newline and tab are escaped too.
+/// A name or path on one line: like `escape`, but newline and tab are escaped too.
 pub fn escape_line(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

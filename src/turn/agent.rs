@@ -10,9 +10,12 @@ use std::time::Duration;
 
 use super::nudge::{Repeat, Repeats};
 use super::results;
+use crate::compact::{Compactor, History, Overflow, Place};
 use crate::event::{Event, Lane, ToolStatus, TurnEnd};
 use crate::model::{Ask, CallError, Conversation, Endpoint, Gateway, ModelError, Reply, Stop};
-use crate::session::{Block, Fact, Message, OpenJob, Origin, Session, SessionError, Spool, State, ToolDone, ToolStart};
+use crate::session::{
+    Block, Fact, Message, OpenJob, Origin, Output, Session, SessionError, Spool, State, ToolDone, ToolStart,
+};
 use crate::tools::{PLAN_UPDATED, Ran, ToolCall, Tools};
 use crate::world::{Boxed, Halt, JobInfo, JobState, Roots, Why, World};
 
@@ -75,8 +78,11 @@ pub struct AgentParts {
     pub endpoint: Endpoint,
     pub tools: Tools,
     pub conversation: Conversation,
-    /// Said and not sent yet (on resume).
-    pub unsent: Vec<Message>,
+    /// What is said and sent so far, and what is said and not sent yet (on resume).
+    pub history: History,
+    pub compactor: Compactor,
+    /// The history was edited and not sent since (on resume).
+    pub edited: bool,
     /// Of the session.
     pub step_limit: u64,
     pub steps_per_iteration: u64,
@@ -95,6 +101,8 @@ pub struct Agent {
     parts: AgentParts,
     spool: Rc<Spool>,
     wound_down: bool,
+    /// The last reply ended because the window is full.
+    full: bool,
     /// The latest reply is logged, and the disk was not told yet.
     unsynced: bool,
     recent: VecDeque<Message>,
@@ -111,6 +119,8 @@ struct Turn {
     repeats: Repeats,
     silent: u32,
     cuts: u32,
+    /// Replies in a row that ended because the window was full.
+    full: u32,
     since_tasks: u64,
     reminded: bool,
     plan_line: bool,
@@ -124,6 +134,7 @@ impl Agent {
             parts,
             spool,
             wound_down: false,
+            full: false,
             unsynced: false,
             recent: VecDeque::new(),
             jobs_told: BTreeMap::new(),
@@ -136,9 +147,9 @@ impl Agent {
     /// # Errors
     /// When the log cannot be written.
     pub fn say(&mut self, message: Message) -> Result<(), SessionError> {
-        self.parts.session.append(Fact::Message(message.clone()))?;
+        let entry = self.parts.session.append(Fact::Message(message.clone()))?;
         self.keep(message.clone());
-        self.parts.unsent.push(message);
+        self.parts.history.push(entry, message);
         Ok(())
     }
 
@@ -277,20 +288,52 @@ impl Agent {
     }
 
     async fn ask(&mut self) -> Result<Reply, Ended> {
-        let said = std::mem::take(&mut self.parts.unsent);
-        self.parts.conversation.seal(&said);
+        self.parts.conversation.seal(self.parts.history.take_unsealed());
+        if std::mem::take(&mut self.parts.edited) {
+            self.parts.conversation.trust();
+        }
+        if std::mem::take(&mut self.full) {
+            self.overflowed(Overflow::Refused { limit_tokens: None }).await?;
+        } else {
+            let (compactor, mut place) = self.compaction();
+            compactor.before_call(&mut place).await.map_err(call_ended)?;
+        }
+        let overflow = match self.send().await {
+            Err(Ended::Call(CallError::NoRoom { .. })) => Overflow::NoRoom,
+            Err(Ended::Call(CallError::Model(ModelError::ContextOverflow { limit_tokens, .. }))) => {
+                Overflow::Refused { limit_tokens }
+            }
+            other => return other,
+        };
+        // Once; what does not fit then ends the run.
+        self.overflowed(overflow).await?;
+        self.send().await
+    }
+
+    /// Makes room for a request that does not fit. Without any, the request meets the same error again.
+    async fn overflowed(&mut self, overflow: Overflow) -> Result<(), Ended> {
+        let (compactor, mut place) = self.compaction();
+        compactor.overflowed(&mut place, overflow).await.map(|_| ()).map_err(call_ended)
+    }
+
+    fn compaction(&mut self) -> (&mut Compactor, Place<'_>) {
+        let AgentParts { gateway, session, endpoint, history, conversation, compactor, .. } = &mut self.parts;
+        (compactor, Place { gateway, session, endpoint, history, conversation })
+    }
+
+    async fn send(&mut self) -> Result<Reply, Ended> {
         let ask = Ask {
             lane: Lane::Agent,
             endpoint: &self.parts.endpoint,
             force_tool: None,
             attempt_timeout: None,
             entry: true,
+            patience: None,
         };
-        let reply = self.parts.gateway.call(&mut self.parts.conversation, &ask).await.map_err(|error| match error {
-            CallError::Halted { why, .. } => Ended::Halted(why),
-            CallError::Session(error) => Ended::Session(error),
-            other => Ended::Call(other),
-        })?;
+        let reply = self.parts.gateway.call(&mut self.parts.conversation, &ask).await.map_err(call_ended)?;
+        // The gateway has logged it, as the last entry there is.
+        let entry = self.parts.session.last_entry();
+        self.parts.history.push(entry, reply.message());
         self.unsynced = true;
         Ok(reply)
     }
@@ -308,9 +351,19 @@ impl Agent {
             return Ok(Some(self.done(turn, TurnEnd::Refused, Some(details.clone()))));
         }
         if reply.stop == Stop::ContextExceeded {
-            let message = "the reply ended because the window is full".to_owned();
-            return Err(Ended::Call(CallError::Model(ModelError::ContextOverflow { message, limit_tokens: None })));
+            turn.full += 1;
+            if turn.full > 1 {
+                let message = "the reply ended because the window is full".to_owned();
+                return Err(Ended::Call(CallError::Model(ModelError::ContextOverflow { message, limit_tokens: None })));
+            }
+            self.full = true;
+            self.operator(
+                "Your reply ended because the context window was full; none of its calls was run. Room is made; go on \
+                 from there.",
+            )?;
+            return Ok(None);
         }
+        turn.full = 0;
         let calls: Vec<ToolCall> = reply
             .calls()
             .map(|(id, name, arguments)| ToolCall {
@@ -319,16 +372,7 @@ impl Agent {
                 arguments: arguments.to_owned(),
             })
             .collect();
-        let blocks: Vec<Block> = match reply.stop {
-            Stop::MaxTokens => {
-                reply.blocks.iter().filter(|block| !matches!(block, Block::Call { .. })).cloned().collect()
-            }
-            _ => reply.blocks.clone(),
-        };
-        // The gateway has logged it; here it only joins what the next request carries.
-        let message = Message::Assistant { blocks, interrupted: false, refused: None };
-        self.keep(message.clone());
-        self.parts.unsent.push(message);
+        self.keep(reply.message());
 
         if reply.stop == Stop::MaxTokens {
             turn.cuts += 1;
@@ -523,17 +567,22 @@ impl Agent {
 
     /// Logs a call's end, and its result as the message it becomes.
     fn record(&mut self, call: &ToolCall, ran: &Ran, took: Duration) -> Result<(), SessionError> {
-        self.parts.session.append(Fact::Tool(Box::new(ToolDone {
+        let done = ToolDone {
             call_id: call.id.clone(),
             tool: ran.tool.clone(),
             summary: ran.summary.clone(),
             status: ran.status,
             duration_ms: took.as_millis() as u64,
             output_bytes: ran.output_bytes,
+            chars: ran.full.chars().count() as u64,
+            lines: ran.full.lines().count() as u64,
             spool: ran.spool,
             marks: ran.marks.clone(),
             changed: ran.changed.clone(),
-        })))?;
+        };
+        let output = Output::of(&done);
+        self.parts.history.changed(&ran.changed);
+        self.parts.session.append(Fact::Tool(Box::new(done)))?;
         if let Some(job) = &ran.job {
             let jobs = self.parts.world.exec.jobs();
             let command = jobs.into_iter().find(|one| one.id == *job).map_or(ran.summary.clone(), |one| one.command);
@@ -547,19 +596,23 @@ impl Agent {
             tool: ran.tool.clone(),
             text: ran.text.clone(),
             is_error: ran.status != ToolStatus::Ok,
-        })
+        })?;
+        self.parts.history.output(self.parts.session.last_entry(), output);
+        Ok(())
     }
 
     fn recut(&mut self, id: &str, new: String) -> Result<(), SessionError> {
         self.parts.session.append(Fact::Recut { call_id: id.to_owned(), text: new.clone() })?;
-        for message in &mut self.parts.unsent {
-            if let Message::Tool { call_id, text, .. } = message
-                && call_id == id
-            {
-                text.clone_from(&new);
-            }
-        }
+        self.parts.history.recut(id, &new);
         Ok(())
+    }
+}
+
+fn call_ended(error: CallError) -> Ended {
+    match error {
+        CallError::Halted { why, .. } => Ended::Halted(why),
+        CallError::Session(error) => Ended::Session(error),
+        other => Ended::Call(other),
     }
 }
 
@@ -643,8 +696,7 @@ impl Agent {
         self.parts.tools.restore(state.marks.clone(), state.tasks.clone());
         self.parts.tools.restore_jobs(state.last_job);
         self.parts.steering.borrow_mut().extend(state.steers.iter().cloned());
-        let history = state.sent.iter().flatten().chain(&state.unsent);
-        for message in history {
+        for message in &state.recent {
             if let Message::Assistant { blocks, refused: None, .. } = message {
                 let text = crate::model::blocks_text(blocks);
                 if !text.trim().is_empty() {

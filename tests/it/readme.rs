@@ -281,10 +281,11 @@ fn every_key_is_named_in_its_table_or_as_one_to_come() {
     for path in key_paths() {
         let below =
             |key: &String| path.strip_prefix(key.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        // The judge's model is the same map; maps that are only their keys need no row of their own.
+        // The models of judge and summarizer are the same map; maps that are only their keys need no row of their own.
         let covered = named.contains(&path)
             || later.iter().any(below)
             || path.starts_with("judge.model.")
+            || path.starts_with("summarizer.model.")
             || named.iter().any(|key| key.starts_with(&format!("{path}.")));
         if !covered {
             missing.push(path);

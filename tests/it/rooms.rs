@@ -15,7 +15,7 @@ pub const MAY_USE: &[(&str, &[&str])] = &[
     ("control", &["event", "world", "session", "process"]),
     ("event", &[]),
     // The loop builds the tools that its turns use: it knows the job handles, the keys' names and the limits.
-    ("goal", &["event", "world", "turn", "tools", "model", "workspace", "session", "process"]),
+    ("goal", &["event", "world", "compact", "turn", "tools", "model", "workspace", "session", "process"]),
     ("memory", &["event", "world", "model", "session"]),
     ("model", &["event", "world", "session"]),
     ("process", &["event", "world"]),

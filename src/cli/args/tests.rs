@@ -94,8 +94,6 @@ fn flags_of_later_versions_are_refused_by_name() {
         &["--sandbox", "off"],
         &["--memory", "off"],
         &["--record", "effects"],
-        &["--auto-compact", "on"],
-        &["--compact-threshold", "80"],
         &["--fork"],
         &["--at", "3"],
         &["--untrusted"],

@@ -14,6 +14,7 @@ use super::show::Row;
 use super::source::{Origin, Problem, Source};
 use super::value::Value;
 use super::{keys, show};
+use crate::compact::Settings;
 use crate::event::{Limits, Micros};
 use crate::goal::{Check, Config, Judge, When, WorkspaceMode};
 use crate::model::wire::Wire;
@@ -115,6 +116,12 @@ impl Builder<'_> {
             skip_if_met: self.flag("skip_if_met"),
             protect: self.texts("protect"),
             limits: self.limits(),
+            compaction: Settings {
+                auto: self.flag("compaction.auto"),
+                threshold_pct: self.whole("compaction.threshold_pct"),
+                max_failures: self.whole("compaction.max_failures"),
+            },
+            summarizer: self.model("summarizer.model"),
             rate_limit_max_wait: self.time("rate_limit.max_wait").unwrap_or_default(),
             instructions: self.texts("instructions"),
             tools_allow: self.merged.set("tools.allow").map(|entry| texts(&entry.value)),

@@ -233,7 +233,11 @@ pub(super) const GOAL: &[Key] = &[
     key("setup", Kind::List { of: &Kind::Run, most: 50 }, "commands that run before the first check").or("[]"),
     key("model", Kind::Model, "the agent's model: `provider/model`, a map, or `{cassette: FILE}`").required(),
     key("judge", Kind::OffOr(JUDGE), "the model that says whether the goal is met, or `off`"),
-    key("summarizer", Kind::Later(&[later("model", "the model that writes summaries")]), "who sums up"),
+    key(
+        "summarizer",
+        Kind::Map(&[key("model", Kind::Model, "the model that writes summaries (default: `model`)")]),
+        "who sums up what no longer fits the window",
+    ),
     key(
         "checks",
         Kind::List { of: &Kind::Check, most: 100 },
@@ -246,10 +250,10 @@ pub(super) const GOAL: &[Key] = &[
     key("limits", Kind::Map(LIMITS), "bounds of the whole session, resumes included"),
     key(
         "compaction",
-        Kind::Later(&[
-            later("auto", "compact by itself"),
-            later("threshold_pct", "how full the window may be, in percent"),
-            later("max_failures", "failures in a row after which it pauses"),
+        Kind::Map(&[
+            key("auto", Kind::Bool, "compact before a request is too large, not only when it was refused").or("true"),
+            key("threshold_pct", whole(50, 95), "how full the window may be, in percent").or("85"),
+            key("max_failures", whole(1, 1_000), "failed summaries in a row after which it pauses").or("3"),
         ]),
         "how a full context window is made smaller",
     ),

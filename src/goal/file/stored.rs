@@ -6,7 +6,7 @@ use super::layers::Layer;
 use super::node::Node;
 use super::shape::Reader;
 use super::show::{has_mask, masked_at};
-use super::source::{Problem, Secrets};
+use super::source::{Origin, Problem, Secrets};
 use super::value::Value;
 use super::{GoalSource, layers};
 use crate::world::Env;
@@ -81,7 +81,7 @@ fn today(goal_file: &Option<PathBuf>, env: &dyn Env, home: Option<&Path>, cwd: &
     let mut ignored = Vec::new();
     let mut complete = true;
     let mut trees = Vec::new();
-    trees.extend(super::open_user(home, &mut ignored));
+    trees.extend(home.and_then(|home| super::open(&home.join("config.yaml"), Origin::User, &mut ignored)));
     if let Some(path) = goal_file {
         let opened = super::open_goal(&GoalSource::File(path.clone()), cwd, &mut ignored, &mut complete);
         trees.extend(opened.tree.map(|tree| (opened.source, tree)));

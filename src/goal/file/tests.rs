@@ -110,6 +110,8 @@ setup:
   - make deps
   - [cargo, fetch]
 judge: {model: {id: big, provider: local}, messages: 4, timeout: 90s, retries: 0, votes: 3}
+summarizer: {model: local/small}
+compaction: {auto: false, threshold_pct: 70, max_failures: 5}
 checks:
   - cargo test
   - name: lint

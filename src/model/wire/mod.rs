@@ -86,6 +86,12 @@ impl Wire {
         }
     }
 
+    /// Whether the provider holds reasoning against the exact text before it, so that none may be sent back behind
+    /// an edit.
+    pub const fn binds_reasoning(self) -> bool {
+        matches!(self, Wire::Anthropic)
+    }
+
     /// The end of a body.
     pub const fn close(self) -> &'static str {
         "]}"

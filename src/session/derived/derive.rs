@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Event, ToolStatus};
-use crate::session::facts::{Fact, Line, Message, Origin, RunStart, Settled, ToolDone};
+use crate::event::{CompactionStage, Event, Lane, ToolStatus};
+use crate::session::facts::{Compaction, Fact, Line, Message, Origin, RunStart, Settled, SummaryBy, ToolDone};
 
 /// What earlier facts of the session say about later events.
 #[derive(Debug, Clone, Default)]
@@ -71,6 +71,22 @@ pub fn derive(line: &Line, state: &mut DeriveState) -> Vec<Event> {
         Fact::Notice { code, text } => vec![Event::Notice { code: code.clone(), text: text.clone() }],
         Fact::Interrupted { reason } => vec![Event::RunInterrupted { reason: reason.clone() }],
         Fact::End(end) => vec![Event::RunFinished { result: end.result.clone() }],
+        Fact::Call(call) if call.lane == Lane::Summarizer => {
+            vec![Event::CompactionStarted { n: call.n, input_tokens: call.estimate_tokens }]
+        }
+        Fact::Prune(prune) => vec![Event::CompactionFinished {
+            stage: CompactionStage::Prune,
+            before_tokens: prune.before_tokens,
+            after_tokens: prune.after_tokens,
+            pruned_tokens: prune.before_tokens.saturating_sub(prune.after_tokens),
+            summarized_tokens: 0,
+            forced: false,
+        }],
+        Fact::Compaction(compaction) => vec![compacted(compaction)],
+        Fact::CompactionFailed { reason, failures, of } => {
+            vec![Event::CompactionFailed { reason: reason.clone(), failures: *failures, of: *of }]
+        }
+        Fact::CompactionPaused { reason } => vec![Event::CompactionPaused { reason: reason.clone() }],
         Fact::Message(_)
         | Fact::Recut { .. }
         | Fact::Call(_)
@@ -99,6 +115,22 @@ fn run_started(run: &RunStart, goal: &str) -> Event {
         sandbox: run.sandbox.clone(),
         resumed: run.resumed,
         recorded: run.recorded,
+    }
+}
+
+fn compacted(compaction: &Compaction) -> Event {
+    let freed = compaction.before_tokens.saturating_sub(compaction.after_tokens);
+    let pruned_tokens = compaction.pruned_tokens.min(freed);
+    Event::CompactionFinished {
+        stage: match compaction.by {
+            SummaryBy::Model => CompactionStage::Summary,
+            SummaryBy::Extract => CompactionStage::Extract,
+        },
+        before_tokens: compaction.before_tokens,
+        after_tokens: compaction.after_tokens,
+        pruned_tokens,
+        summarized_tokens: freed - pruned_tokens,
+        forced: compaction.forced,
     }
 }
 

@@ -119,7 +119,7 @@ fn an_entry_of_an_unknown_kind_is_hung_on_and_a_label_is_not() {
     let lab = Lab::new();
     let text = format!(
         "{HEADER}{}\n{}\n",
-        r#"{"seq":1,"t":"t","id":"e1","kind":"compaction","x":1}"#,
+        r#"{"seq":1,"t":"t","id":"e1","kind":"checkpoint","x":1}"#,
         r#"{"seq":2,"t":"t","id":"e2","parent":"e1","kind":"label","text":"here"}"#
     );
     write_log(&lab, "s", text.as_bytes());

@@ -252,10 +252,42 @@ pub(crate) fn tool(call_id: &str, status: ToolStatus) -> Fact {
         status,
         duration_ms: 12,
         output_bytes: 34,
+        chars: 34,
+        lines: 2,
         spool: None,
         marks: vec![ReadMark { path: "src/a.rs".into(), sha256: format!("of {call_id}") }],
         changed: vec!["src/a.rs".into()],
     }))
+}
+
+pub(crate) fn prune() -> Prune {
+    Prune {
+        edits: vec![
+            Edit::Text { entry: "e9".into(), text: HARD.into() },
+            Edit::Arguments { entry: "e8".into(), block: 1, arguments: "{}".into() },
+        ],
+        withheld: Some(Withheld { from: "e8".into(), until: None }),
+        before_tokens: 42_000,
+        after_tokens: 11_000,
+        before_call: 7,
+    }
+}
+
+pub(crate) fn compaction() -> Compaction {
+    Compaction {
+        from: "e5".into(),
+        to: "e9".into(),
+        summary: HARD.into(),
+        by: SummaryBy::Model,
+        kept: vec!["e6".into()],
+        edits: vec![Edit::Text { entry: "e6".into(), text: "short".into() }],
+        withheld: Some(Withheld { from: "e10".into(), until: Some("e12".into()) }),
+        before_tokens: 42_000,
+        after_tokens: 6_000,
+        pruned_tokens: 31_000,
+        forced: false,
+        before_call: 8,
+    }
 }
 
 pub(crate) fn frozen() -> Fact {
@@ -419,6 +451,10 @@ pub(crate) fn samples() -> Vec<Fact> {
         tool("c2", ToolStatus::Refused),
         result("c2", "too many calls in one reply\nissue fewer"),
         Fact::Recut { call_id: "c1".into(), text: HARD.into() },
+        Fact::Prune(Box::new(prune())),
+        Fact::Compaction(Box::new(compaction())),
+        Fact::CompactionFailed { reason: HARD.into(), failures: 1, of: 3 },
+        Fact::CompactionPaused { reason: HARD.into() },
         tasks(HARD),
         Fact::Baseline { git_tree: Some(HARD.into()), listing: None },
         Fact::Steer { text: HARD.into() },

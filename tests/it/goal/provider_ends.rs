@@ -124,11 +124,11 @@ fn refusals_in_a_row_are_refused() {
 }
 
 #[test]
-fn a_request_without_room_for_a_reply_is_context() {
+fn a_goal_that_can_never_fit_is_usage() {
     let case = Case::new(Script::new(), &format!("goal: \"{}\"", "word ".repeat(8_000)));
     let model = case.sandbox.model_yaml(&case.provider, "test/model-1").replace("200000", "12000");
     let model = model.trim_start_matches("model: ").trim();
-    let ended = case.with(&["--set", &format!("model={model}")]).expect(Outcome::Context);
+    let ended = case.with(&["--set", &format!("model={model}")]).expect(Outcome::Usage);
     assert!(ended.error().contains("12000"), "{}", ended.error());
     case.provider.finish();
 }

@@ -35,6 +35,13 @@ impl Case {
         Case { sandbox, provider, goal, runs: Cell::new(0) }
     }
 
+    /// The same with a provider that runs already.
+    #[track_caller]
+    pub fn of(sandbox: Sandbox, provider: Provider, yaml: &str) -> Case {
+        let goal = sandbox.goal(&provider, yaml);
+        Case { sandbox, provider, goal, runs: Cell::new(0) }
+    }
+
     /// Runs the goal to its end.
     #[track_caller]
     pub fn run(&self) -> Ended {

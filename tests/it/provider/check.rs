@@ -34,6 +34,8 @@ pub struct Checker {
     /// The blocks of those replies that only the provider understands, and the chat wire's reasoning.
     opaque: Vec<Value>,
     reasoning: BTreeSet<String>,
+    /// Agent requests that did not continue the one before: the history was edited, which was allowed.
+    pub rewritten: u64,
     /// A reply paused the turn: the history may end with an assistant message.
     paused: bool,
 }
@@ -82,13 +84,13 @@ impl Checker {
         if messages.is_empty() {
             found.say("`messages` is missing or empty");
         }
-        match request.wire {
-            Wire::Anthropic => self.anthropic(request, &body["system"], messages, &mut found),
-            Wire::OpenAiChat => self.chat(messages, &mut found),
-        }
         if request.lane == Lane::Agent {
             let fresh = !messages.iter().any(|message| message["role"] == "assistant");
             self.prefix(request, fresh, &mut found);
+        }
+        match request.wire {
+            Wire::Anthropic => self.anthropic(request, &body["system"], messages, &mut found),
+            Wire::OpenAiChat => self.chat(messages, &mut found),
         }
         found.0
     }
@@ -179,7 +181,12 @@ impl Checker {
                         found.unless(named(&block["name"]), format!("{at}: the call {id} has no name"));
                         open.push(id.to_owned());
                     }
-                    self.thinking(&at, request, &blocks, found);
+                    let last = !messages[index + 1..].iter().any(|message| message["role"] == "assistant");
+                    // Behind an edit reasoning is withheld, but never that of the round which is not answered yet.
+                    let withheld = self.rewritten > 0 && !last && !blocks.iter().any(is_opaque);
+                    if !withheld {
+                        self.thinking(&at, request, &blocks, found);
+                    }
                 }
                 other => found.say(format!("{at}: role {other:?} does not exist on this wire")),
             }
@@ -347,6 +354,7 @@ impl Checker {
             }
             (None, Some(last)) if !fresh || self.rules.one_session => {
                 if self.rules.rewrites > 0 {
+                    self.rewritten += 1;
                     self.rules.rewrites =
                         self.rules.rewrites.saturating_sub(u64::from(self.rules.rewrites != u64::MAX));
                 } else {

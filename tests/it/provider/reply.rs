@@ -145,6 +145,13 @@ impl Reply {
         Reply::call("verdict", arguments)
     }
 
+    /// The summarizer's answer, whole: its sections, the first of which holds the text.
+    pub fn summary(text: &str) -> Reply {
+        let rest = ["Decisions and findings", "Files modified", "Current state", "Next steps", "References"];
+        let rest: Vec<String> = rest.iter().map(|name| format!("## {name}\nnone\n")).collect();
+        Reply::text(&format!("## Goal\n{text}\n{}## Reasoning to carry forward\nnone", rest.concat()))
+    }
+
     /// The model declines.
     pub fn refusal(text: &str) -> Reply {
         Reply::text(text).stop("refusal")

@@ -11,15 +11,18 @@ pub enum Lane {
     Agent,
     /// Its requests offer (or force) a tool named `verdict`.
     Judge,
+    /// Its requests offer no tools, and their system prompt asks for working notes.
+    Summarizer,
 }
 
 impl Lane {
-    pub const ALL: [Lane; 2] = [Lane::Agent, Lane::Judge];
+    pub const ALL: [Lane; 3] = [Lane::Agent, Lane::Judge, Lane::Summarizer];
 
     pub const fn name(self) -> &'static str {
         match self {
             Lane::Agent => "agent",
             Lane::Judge => "judge",
+            Lane::Summarizer => "summarizer",
         }
     }
 }
@@ -31,6 +34,7 @@ pub struct Asked {
     /// Chat wire: usage is reported to who asks for it.
     pub include_usage: bool,
     pub judges: bool,
+    pub summarizes: bool,
     pub body_bytes: usize,
 }
 
@@ -44,14 +48,22 @@ impl Asked {
             tools: Value,
             tool_choice: Value,
             stream_options: Value,
+            system: Value,
         }
         let few: Few = serde_json::from_slice(body).unwrap_or_default();
         let judges =
             tool_names(&few.tools).any(|name| name == "verdict") || forced_tool(&few.tool_choice) == Some("verdict");
+        // The system prompt of the chat wire stands among the messages, which are not built: it comes first.
+        let notes = "You write the working notes of a coding agent";
+        let head = &body[..body.len().min(2_000)];
+        let summarizes = few.tools.is_null()
+            && (content_text(&few.system).starts_with(notes)
+                || head.windows(notes.len()).any(|window| window == notes.as_bytes()));
         Asked {
             model: few.model.as_str().unwrap_or_default().to_owned(),
             include_usage: few.stream_options["include_usage"] == true,
             judges,
+            summarizes,
             body_bytes: body.len(),
         }
     }

@@ -20,6 +20,7 @@ pub type LaneOf = Arc<dyn Fn(&Value) -> Option<Lane> + Send + Sync>;
 pub struct Script {
     pub(super) agent: VecDeque<Step>,
     pub(super) judge: VecDeque<Step>,
+    pub(super) summarizer: VecDeque<Step>,
     pub(super) rules: Rules,
     pub(super) lane_of: Option<LaneOf>,
     pub(super) light: bool,
@@ -32,6 +33,7 @@ impl Script {
         Script {
             agent: VecDeque::new(),
             judge: VecDeque::new(),
+            summarizer: VecDeque::new(),
             rules: Rules::default(),
             lane_of: None,
             light: false,
@@ -49,6 +51,12 @@ impl Script {
     /// The judge's next reply.
     pub fn judge(mut self, step: impl Into<Step>) -> Script {
         self.judge.push_back(step.into());
+        self
+    }
+
+    /// The summarizer's next reply.
+    pub fn summarizer(mut self, step: impl Into<Step>) -> Script {
+        self.summarizer.push_back(step.into());
         self
     }
 
@@ -161,6 +169,7 @@ impl Script {
         let mut script = Script::new();
         script.agent = lane("agent", file.agent)?;
         script.judge = lane("judge", file.judge)?;
+        script.summarizer = lane("summarizer", file.summarizer)?;
         script.rules = Rules {
             key: file.key,
             secrets: file.secrets,
@@ -179,6 +188,7 @@ impl Script {
 struct FileForm {
     agent: Vec<Value>,
     judge: Vec<Value>,
+    summarizer: Vec<Value>,
     key: Option<String>,
     secrets: Vec<String>,
     allow_rewrite: bool,

@@ -47,6 +47,7 @@ struct Shared {
 struct State {
     agent: VecDeque<Step>,
     judge: VecDeque<Step>,
+    summarizer: VecDeque<Step>,
     checker: Checker,
     requests: Vec<Arc<Request>>,
     /// Requests for anything but a model's reply, as `METHOD path`.
@@ -73,6 +74,7 @@ impl Provider {
             state: Mutex::new(State {
                 agent: script.agent,
                 judge: script.judge,
+                summarizer: script.summarizer,
                 checker: Checker::new(script.rules),
                 requests: Vec::new(),
                 others: Vec::new(),
@@ -132,6 +134,15 @@ impl Provider {
 
     pub fn judge_requests(&self) -> Vec<Arc<Request>> {
         self.lane_requests(Lane::Judge)
+    }
+
+    pub fn summarizer_requests(&self) -> Vec<Arc<Request>> {
+        self.lane_requests(Lane::Summarizer)
+    }
+
+    /// Agent requests so far that did not continue the one before.
+    pub fn rewrites(&self) -> u64 {
+        self.shared.lock().checker.rewritten
     }
 
     /// Requests of the lane so far.
@@ -312,6 +323,7 @@ impl State {
         match lane {
             Lane::Agent => &mut self.agent,
             Lane::Judge => &mut self.judge,
+            Lane::Summarizer => &mut self.summarizer,
         }
     }
 
@@ -433,7 +445,11 @@ fn exchange(shared: &Shared, stream: &TcpStream, arrived: Arrived) -> After {
     };
     let asked = Asked::of(&arrived.body);
     let told = shared.lane_of.as_ref().and_then(|lane_of| lane_of(&serde_json::from_slice(&arrived.body).ok()?));
-    let lane = told.unwrap_or(if asked.judges { Lane::Judge } else { Lane::Agent });
+    let lane = told.unwrap_or(match (asked.judges, asked.summarizes) {
+        (true, _) => Lane::Judge,
+        (false, true) => Lane::Summarizer,
+        (false, false) => Lane::Agent,
+    });
 
     let mut state = shared.lock();
     let mut request = Request {

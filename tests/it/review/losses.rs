@@ -22,7 +22,11 @@ fn a_session_folder_that_is_removed_is_policy_and_the_result_is_still_given() {
     let out = case.sandbox.root().join("out.json");
     let running = case.sandbox.spawn(["run", goal, "--output-format", "jsonl", "-o", out.to_str().expect("a path")]);
     running.wait_for_stdout("\"tool.started\"", crate::sandbox::PATIENCE);
-    std::fs::remove_dir_all(case.sandbox.session_dir()).expect("it is there");
+    // The run writes there meanwhile, so that a first try may find the folder not empty.
+    let folder = case.sandbox.session_dir();
+    while folder.exists() {
+        let _ = std::fs::remove_dir_all(&folder);
+    }
     let finished = running.wait(crate::sandbox::PATIENCE).expect_code(16);
     let result: serde_json::Value = serde_json::from_str(&case.sandbox.read(&out)).expect("JSON");
     assert_eq!((result["outcome"].as_str(), result["exit_code"].as_u64()), (Some("policy"), Some(16)));

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
+use crate::compact::Settings;
 use crate::event::{Limits, Micros};
 use crate::goal::{When, WorkspaceMode};
 use crate::model::Price;
@@ -37,6 +38,8 @@ fn the_smallest_goal_gets_the_defaults() {
         consecutive_errors: 3,
     };
     assert_eq!(config.limits, limits);
+    assert_eq!(config.compaction, Settings { auto: true, threshold_pct: 85, max_failures: 3 });
+    assert_eq!(config.summarizer, None);
     assert_eq!(config.rate_limit_max_wait, Duration::from_secs(30 * 60));
     assert_eq!(config.instructions, ["AGENTS.md", "SPETTRO.md"]);
     assert_eq!(config.tools_allow, None);
@@ -97,6 +100,8 @@ fn every_key_reaches_the_configuration() {
         consecutive_errors: 4,
     };
     assert_eq!(config.limits, limits);
+    assert_eq!(config.compaction, Settings { auto: false, threshold_pct: 70, max_failures: 5 });
+    assert_eq!(config.summarizer.as_ref().map(|model| model.id.as_str()), Some("local/small"));
     assert_eq!(config.rate_limit_max_wait, Duration::ZERO);
     assert!(config.instructions.is_empty());
     assert_eq!(config.tools_allow, Some(vec!["bash".to_owned(), "file-read".to_owned()]));
@@ -154,7 +159,9 @@ fn the_sample_above_has_every_key_of_this_version() {
     }
     let mut lacking = Vec::new();
     keys::walk(keys::GOAL, "", &mut |path, key| {
-        let model = path.starts_with("judge.model.") || path.ends_with("model.cassette");
+        let model = path.starts_with("judge.model.")
+            || path.starts_with("summarizer.model.")
+            || path.ends_with("model.cassette");
         if !matches!(key.kind, keys::Kind::Later(_)) && !model && !seen.contains(path) {
             lacking.push(path.to_owned());
         }

@@ -127,15 +127,19 @@ fn the_users_configuration_has_no_goal_and_is_as_strict() {
     );
     place.write("home/config.yaml", "# nothing yet\n");
     place.write("home/config.json", "{\n  \"auto_compact_enabled\": true,\n  \"auto_compact_threshold_pct\": 80,\n  \"auto_compact_max_failures\": 3,\n  \"x\": 1\n}\n");
-    assert_eq!(
-        place.problems(),
-        [
-            "home/config.json:2:3: auto_compact_enabled: `compaction.auto` is not in this version yet",
-            "home/config.json:3:3: auto_compact_threshold_pct: `compaction.threshold_pct` is not in this version yet",
-            "home/config.json:4:3: auto_compact_max_failures: `compaction.max_failures` is not in this version yet",
-            "home/config.json:5:3: x: unknown key",
-        ]
+    assert_eq!(place.problems(), ["home/config.json:5:3: x: unknown key",]);
+    place.write(
+        "home/config.json",
+        "{\"auto_compact_enabled\": false, \"auto_compact_threshold_pct\": 60, \"auto_compact_max_failures\": 5}\n",
     );
+    let compaction = place.load().unwrap().config.compaction;
+    assert_eq!((compaction.auto, compaction.threshold_pct, compaction.max_failures), (false, 60, 5));
+    place.write("home/config.yaml", "compaction: {threshold_pct: 70}\n");
+    assert_eq!(place.load().unwrap().config.compaction.threshold_pct, 70);
+    place.write("home/config.json", "{\"auto_compact_threshold_pct\": 40}\n");
+    let problems = place.problems();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].starts_with("home/config.json: auto_compact_threshold_pct: "), "{problems:?}");
 }
 
 #[test]
@@ -154,12 +158,12 @@ fn a_projects_own_configuration_sets_a_name_and_instructions_only() {
                      model: a/b\ncompaction: {auto: true}\nname: ok\nchecks: []\n";
     place.write("project/.spettro/config.yaml", forbidden);
     let problems = place.problems();
-    assert_eq!(problems.len(), 8, "{problems:?}");
+    assert_eq!(problems.len(), 7, "{problems:?}");
     for name in ["limits", "sandbox", "env", "providers", "redact", "model", "checks"] {
         let message = format!(": {name}: a project's own configuration cannot set this\n");
         assert!(problems.iter().any(|problem| problem.contains(&message)), "{name}: {problems:?}");
     }
-    assert!(
-        problems.contains(&"project/.spettro/config.yaml:7:14: compaction.auto: not in this version yet".to_owned())
-    );
+    place.write("project/.spettro/config.yaml", "compaction: {auto: false, threshold_pct: 55}\n");
+    let compaction = place.load().unwrap().config.compaction;
+    assert_eq!((compaction.auto, compaction.threshold_pct, compaction.max_failures), (false, 55, 3));
 }

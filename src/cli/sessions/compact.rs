@@ -1,0 +1,118 @@
+//! `spettro sessions compact`: makes the history of a session smaller, between its runs.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::rc::Rc;
+
+use crate::cli::failure::Failure;
+use crate::cli::live::Shelf;
+use crate::cli::models::{Frozen, models};
+use crate::cli::run::secrets;
+use crate::compact::{Budget, Compacted, Compactor, History, Place, Wish, head};
+use crate::event::{Event, Outcome, Record};
+use crate::model::{CallError, Gateway, GatewayParts};
+use crate::session::{self, Listener, Session};
+use crate::world::{Halt, RealEnv, World};
+
+/// Hears what came of it.
+#[derive(Default)]
+struct Heard(RefCell<Vec<Event>>);
+
+impl Listener for Heard {
+    fn event(&self, record: &Record) {
+        self.0.borrow_mut().push(record.event.clone());
+    }
+}
+
+/// Compacts a session.
+///
+/// # Errors
+/// An unknown or running session; a summarizer that gives nothing usable, in which case the history is as it was.
+pub fn compact(shelf: &Shelf, id: &str, wish: &Wish, out: &mut dyn Write) -> Result<(), Failure> {
+    let dir = shelf.find(id)?;
+    let (_, _, state) = super::read(&dir)?;
+    let frozen = super::frozen(&state, &dir)?;
+    let config = super::config(frozen)?;
+    let kept = Frozen {
+        endpoints: &frozen.endpoints,
+        learned_window: state.window_tokens,
+        config: Box::new(|| Ok(config.clone())),
+    };
+    // The configuration is the session's own: there is nothing that it could keep against it.
+    let models = models(&config, Some(&kept), &RealEnv, &mut Vec::new())?;
+    let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)], &RealEnv);
+    let world = World { transport: models.transport.clone(), ..shelf.world().clone() };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Outcome::Environment, format!("start the runtime: {error}")))?;
+    let heard = Rc::new(Heard::default());
+    let listener: Rc<dyn Listener> = heard.clone();
+    let done = runtime.block_on(async {
+        let opened = Session::open(&world, &dir, "sessions-compact", vec![listener]).await?;
+        // Read again under the lock.
+        let state = session::fold(&opened.lines);
+        let frozen = super::frozen(&state, &dir)?;
+        let mut endpoint = models.agent;
+        endpoint.window_tokens = state.window_tokens.unwrap_or(u64::MAX).min(endpoint.window_tokens);
+        let limits = state.runs.last().map_or(&config.limits, |run| &run.limits);
+        let gateway = Gateway::new(GatewayParts {
+            world: world.clone(),
+            session: opened.session.clone(),
+            halt: Halt::new(),
+            limits,
+            state: &state,
+            max_wait: config.rate_limit_max_wait,
+            deltas: false,
+            secrets,
+        });
+        let summarizer_head = frozen.heads.get("summarizer").cloned().unwrap_or_else(|| head(&models.summarizer));
+        let budget = Budget::fold(opened.lines.iter().map(|line| &line.fact));
+        let mut compactor =
+            Compactor::new(config.compaction, models.summarizer, summarizer_head, &frozen.system, budget);
+        let agent_head = frozen.heads.get("agent").map_or("", String::as_str);
+        let mut conversation = History::conversation(endpoint.wire, agent_head, &state);
+        let mut history = History::of(&state);
+        conversation.seal(history.take_unsealed());
+        let mut place = Place {
+            gateway: &gateway,
+            session: &opened.session,
+            endpoint: &mut endpoint,
+            history: &mut history,
+            conversation: &mut conversation,
+        };
+        let done = compactor.asked(&mut place, wish).await.map_err(failure);
+        opened.session.save_derived()?;
+        opened.session.sync_now().await?;
+        done
+    })?;
+    for event in heard.0.borrow().iter() {
+        match event {
+            Event::CompactionFinished { before_tokens, after_tokens, pruned_tokens, summarized_tokens, .. } => {
+                writeln!(
+                    out,
+                    "compacted {before_tokens} → {after_tokens} tokens (pruned {pruned_tokens}, summarized \
+                     {summarized_tokens})"
+                )?;
+            }
+            Event::CompactionFailed { reason, .. } => {
+                return Err(Failure::new(Outcome::Environment, format!("not compacted: {reason}"))
+                    .hint("the history is as it was; try again, or use `--prune-only`"));
+            }
+            _ => {}
+        }
+    }
+    if done == Compacted::No {
+        writeln!(out, "nothing to compact: the history is as small as it gets")?;
+    }
+    Ok(())
+}
+
+fn failure(error: CallError) -> Failure {
+    match error {
+        CallError::Session(error) => error.into(),
+        CallError::Limit(hit) => Failure::usage(format!("a summary would break the session's `{}`", hit.key()))
+            .hint("`--prune-only` asks no model"),
+        error => Failure::new(Outcome::Environment, error),
+    }
+}

@@ -1,0 +1,433 @@
+//! The shell: runs a pass over the history when a window is too full, and writes down what came of it.
+
+use std::time::Duration;
+
+use super::cut::{TAIL_CALLS, TAIL_CALLS_FORCED, cut, is_paired, tail_start, withheld};
+use super::failure_budget::Budget;
+use super::history::History;
+use super::pressure::{self, Attribution};
+use super::prune::{Plan, Reach, plan};
+use super::summarize::{self, extract, message, read, request};
+use crate::event::Lane;
+use crate::model::{
+    Ask, CallError, Conversation, Count, Endpoint, Factor, Gateway, ModelError, Patience, message_count, smaller_window,
+};
+use crate::session::{Compaction, Fact, Message, Origin, Prune, Session, SessionError, SummaryBy, entry_name};
+
+/// Attempts and waits of one summarizer call.
+const PATIENCE: Patience = Patience { attempts: 3, wait: Duration::from_secs(60) };
+/// A summary is no longer than this.
+const MOST_SUMMARY_TOKENS: u64 = 8_192;
+
+/// `compaction:` of the goal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    pub auto: bool,
+    pub threshold_pct: u64,
+    pub max_failures: u64,
+}
+
+/// Why a request did not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overflow {
+    /// By spettro's own account.
+    NoRoom,
+    /// The provider says so, and perhaps how much would fit.
+    Refused { limit_tokens: Option<u64> },
+}
+
+/// What a person may ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wish {
+    pub focus: String,
+    pub prune_only: bool,
+}
+
+/// What a pass did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compacted {
+    /// The history is as it was.
+    No,
+    Pruned,
+    Summarized,
+}
+
+/// What a pass works on.
+pub struct Place<'a> {
+    pub gateway: &'a Gateway,
+    pub session: &'a Session,
+    /// The agent's.
+    pub endpoint: &'a mut Endpoint,
+    pub history: &'a mut History,
+    pub conversation: &'a mut Conversation,
+}
+
+pub struct Compactor {
+    settings: Settings,
+    summarizer: Endpoint,
+    /// The frozen head of a summarizer request.
+    head: String,
+    system_tokens: Count,
+    budget: Budget,
+    /// The history's count when nothing was worth summarizing; tried again when it has grown.
+    skipped_at: Option<u64>,
+}
+
+/// Why a pass runs.
+#[derive(Clone, Copy)]
+enum Mode<'a> {
+    Auto,
+    Forced,
+    Asked(&'a Wish),
+}
+
+impl Mode<'_> {
+    const fn forced(self) -> bool {
+        !matches!(self, Mode::Auto)
+    }
+}
+
+impl Compactor {
+    /// `system` is the agent's system prompt; `head` the summarizer's frozen head.
+    pub fn new(settings: Settings, summarizer: Endpoint, head: String, system: &str, budget: Budget) -> Compactor {
+        let system_tokens = Count::of_text(system);
+        Compactor { settings, summarizer, head, system_tokens, budget, skipped_at: None }
+    }
+
+    pub const fn budget(&self) -> Budget {
+        self.budget
+    }
+
+    /// Of what the request is made, by the estimator.
+    pub fn attribution(&self, history: &History, conversation: &Conversation) -> Attribution {
+        let messages = history.messages();
+        let factor = conversation.factor();
+        let tokens = |count: Count| factor.apply(count.tokens());
+        let tail = tail_start(messages, TAIL_CALLS).unwrap_or(messages.len().min(1));
+        let all = history.count(0..messages.len());
+        let head = conversation.rest().count().minus(all);
+        Attribution {
+            system_tokens: tokens(self.system_tokens),
+            tools_tokens: tokens(head.minus(self.system_tokens)),
+            first_message_tokens: tokens(history.count(0..messages.len().min(1))),
+            history_tokens: tokens(history.count(messages.len().min(1)..tail)),
+            tail_tokens: tokens(history.count(tail..messages.len())),
+        }
+    }
+
+    /// Before an agent call whose request is sealed: compacts when it is above the threshold.
+    ///
+    /// # Errors
+    /// What ended the run inside the summarizer call, or the log's failure. The history is then as it was.
+    pub async fn before_call(&mut self, place: &mut Place<'_>) -> Result<Compacted, CallError> {
+        let threshold = pressure::threshold(place.endpoint.window_tokens, self.settings.threshold_pct);
+        if !self.settings.auto || place.conversation.occupancy_tokens() <= threshold {
+            return Ok(Compacted::No);
+        }
+        self.pass(place, Mode::Auto).await
+    }
+
+    /// A request did not fit: learns what there is to learn, and compacts once, whatever the budget says.
+    ///
+    /// # Errors
+    /// As for [`Compactor::before_call`].
+    pub async fn overflowed(&mut self, place: &mut Place<'_>, overflow: Overflow) -> Result<Compacted, CallError> {
+        if let Overflow::Refused { limit_tokens } = overflow {
+            learn(place, limit_tokens)?;
+        }
+        self.pass(place, Mode::Forced).await
+    }
+
+    /// Somebody asked for it.
+    ///
+    /// # Errors
+    /// As for [`Compactor::before_call`].
+    pub async fn asked(&mut self, place: &mut Place<'_>, wish: &Wish) -> Result<Compacted, CallError> {
+        self.pass(place, Mode::Asked(wish)).await
+    }
+
+    async fn pass(&mut self, place: &mut Place<'_>, mode: Mode<'_>) -> Result<Compacted, CallError> {
+        let window = place.endpoint.window_tokens;
+        let calls = if mode.forced() { TAIL_CALLS_FORCED } else { TAIL_CALLS };
+        let Some(tail) = tail_start(place.history.messages(), calls) else { return Ok(Compacted::No) };
+        let used = place.conversation.occupancy_tokens().max(place.conversation.estimate_tokens());
+        let low = pressure::low_water(window, self.settings.threshold_pct);
+        let factor = place.conversation.factor();
+        let tokens = |count: Count| factor.apply(count.tokens());
+
+        // Stage 1: spooled outputs of older steps, then every large one.
+        let spooled = plan(place.history, left_alone(place.history, tail, window, factor), Reach::Spooled);
+        let everything = plan(place.history, tail, Reach::Everything);
+        let enough = |plan: &Plan| used.saturating_sub(tokens(plan.freed)) <= low;
+        let pruned = if enough(&spooled) { spooled } else { everything };
+        let freed = tokens(pruned.freed);
+        let worth_it = !pruned.edits.is_empty() && freed >= window / 10;
+        match mode {
+            Mode::Asked(wish) if wish.prune_only => {
+                return if pruned.edits.is_empty() { Ok(Compacted::No) } else { prune(place, pruned) };
+            }
+            Mode::Auto | Mode::Forced if enough(&pruned) && worth_it => return prune(place, pruned),
+            _ => {}
+        }
+
+        // Stage 2: one summary, unless that is paused or would gain nothing.
+        let no_summary = match mode {
+            Mode::Auto => self.budget.paused || self.waits(place.history),
+            Mode::Forced | Mode::Asked(_) => false,
+        };
+        let done = if no_summary { Compacted::No } else { self.summarize(place, mode, calls, freed).await? };
+        if done == Compacted::No && worth_it && !matches!(mode, Mode::Asked(_)) {
+            return prune(place, pruned);
+        }
+        Ok(done)
+    }
+
+    /// Whether too little has been added since there was nothing to gain.
+    fn waits(&self, history: &History) -> bool {
+        let now = history.count(0..history.messages().len()).tokens();
+        self.skipped_at.is_some_and(|at| now < at)
+    }
+
+    async fn summarize(
+        &mut self,
+        place: &mut Place<'_>,
+        mode: Mode<'_>,
+        calls: usize,
+        pruned_tokens: u64,
+    ) -> Result<Compacted, CallError> {
+        let window = place.endpoint.window_tokens;
+        let factor = place.conversation.factor();
+        let tokens = |count: Count| factor.apply(count.tokens());
+        let half = pressure::threshold(window, self.settings.threshold_pct) / 2;
+        let first = tokens(place.history.count(0..1));
+        let cut = cut(place.history, calls, half.saturating_sub(first).max(half / 4), factor);
+        let least = pressure::least_gain(window);
+        let cut = match cut {
+            Some(cut) if mode.forced() || tokens(cut.freed) >= least * 3 / 2 => cut,
+            _ => {
+                let now = place.history.count(0..place.history.messages().len());
+                self.skipped_at = Some(now.plus(Count::of_tokens(least)).tokens());
+                return Ok(Compacted::No);
+            }
+        };
+        self.skipped_at = None;
+        let used = place.conversation.estimate_tokens();
+        let accepted = |text: &str| -> Result<u64, String> {
+            let summary = Message::User { origin: Origin::Summary, text: text.to_owned() };
+            let gain = tokens(cut.freed).saturating_sub(tokens(message_count(&summary)));
+            let after = used.saturating_sub(gain);
+            match mode {
+                Mode::Forced if gain > 0 && pressure::fits(window, after) => Ok(after),
+                Mode::Forced => Err("with its summary the request still would not fit".to_owned()),
+                _ if gain >= least => Ok(after),
+                _ => Err(format!("the summary would free {gain} tokens, less than {least}")),
+            }
+        };
+        let focus = match mode {
+            Mode::Asked(wish) => wish.focus.as_str(),
+            _ => "",
+        };
+        let summary = match self.ask(place, 1..cut.tail, focus).await? {
+            Ok(text) => {
+                let text = message(&text, place.history.changed_files());
+                accepted(&text).map(|after| (text, SummaryBy::Model, after))
+            }
+            Err(reason) => Err(reason),
+        };
+        let (text, by, after) = match summary {
+            Ok(summary) => summary,
+            Err(reason) => {
+                self.failed(place.session, reason)?;
+                if !matches!(mode, Mode::Forced) {
+                    return Ok(Compacted::No);
+                }
+                let chars = usize::try_from(half / 2).unwrap_or(usize::MAX).saturating_mul(2);
+                let text = message(&extract(place.history, 1..cut.tail, chars), place.history.changed_files());
+                match accepted(&text) {
+                    Ok(after) => (text, SummaryBy::Extract, after),
+                    Err(_) => return Ok(Compacted::No),
+                }
+            }
+        };
+        let entries = place.history.entries();
+        let fact = Compaction {
+            from: entry_name(entries[1]),
+            to: entry_name(entries[cut.tail - 1]),
+            summary: text,
+            by,
+            kept: cut.kept.iter().map(|index| entry_name(entries[*index])).collect(),
+            edits: cut.edits,
+            withheld: if place.endpoint.wire.binds_reasoning() { withheld(place.history, cut.tail) } else { None },
+            before_tokens: used,
+            after_tokens: after,
+            pruned_tokens,
+            forced: mode.forced(),
+            before_call: place.gateway.ledger(|ledger| ledger.next_n(Lane::Agent)),
+        };
+        // Everything before it is on the disk, then the fact is, then the history is another one.
+        place.session.sync_now().await?;
+        let logged = Fact::Compaction(Box::new(fact.clone()));
+        self.budget.see(&logged);
+        let own = place.session.append(logged)?;
+        place.session.sync_now().await?;
+        place.history.compact(own, &fact).map_err(|reason| lost(place.session, reason))?;
+        debug_assert!(is_paired(place.history.messages()), "a compaction parts no call from its result");
+        rebuild(place);
+        if self.budget.thrashes() && self.settings.auto {
+            let made_of = self.attribution(place.history, place.conversation);
+            self.pause(place.session, format!("the window fills again right after each summary: {made_of}"))?;
+        }
+        Ok(Compacted::Summarized)
+    }
+
+    /// Asks the summarizer about a span: its summary, or why there is none.
+    async fn ask(
+        &self,
+        place: &Place<'_>,
+        span: std::ops::Range<usize>,
+        focus: &str,
+    ) -> Result<Result<String, String>, CallError> {
+        let mut endpoint = self.summarizer.clone();
+        if (endpoint.provider.as_str(), endpoint.model.as_str())
+            == (place.endpoint.provider.as_str(), place.endpoint.model.as_str())
+        {
+            endpoint.window_tokens = place.endpoint.window_tokens;
+        }
+        let window = endpoint.window_tokens;
+        let output = MOST_SUMMARY_TOKENS.min(endpoint.max_output_tokens).min(window / 4);
+        endpoint.max_output_tokens = output;
+        // What is only estimated has a margin of two fifths.
+        let room = (window - window.div_ceil(50)).saturating_sub(output) * 5 / 7;
+        let factor = place.conversation.factor();
+        let mut conversation = Conversation::new(endpoint.wire, &self.head, factor);
+        let budget = (room * 19 / 20).saturating_sub(conversation.estimate_tokens());
+        let text = request(place.history, span, budget, factor, focus);
+        conversation.seal(&[Message::User { origin: Origin::Prompt, text }]);
+        let ask = Ask {
+            lane: Lane::Summarizer,
+            endpoint: &endpoint,
+            force_tool: None,
+            attempt_timeout: None,
+            entry: false,
+            patience: Some(PATIENCE),
+        };
+        match place.gateway.call(&mut conversation, &ask).await {
+            Ok(reply) => Ok(read(&reply)),
+            // A limit, a signal, a cancel or a miss of the tape is no failure of the summarizer.
+            Err(
+                error @ (CallError::Limit(_)
+                | CallError::Halted { .. }
+                | CallError::Session(_)
+                | CallError::Model(ModelError::Miss(_))),
+            ) => Err(error),
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+
+    fn failed(&mut self, session: &Session, reason: String) -> Result<(), SessionError> {
+        let of = self.settings.max_failures;
+        let failures = self.budget.failures + 1;
+        let fact = Fact::CompactionFailed { reason, failures, of };
+        self.budget.see(&fact);
+        session.append(fact)?;
+        if failures >= of && !self.budget.paused {
+            self.pause(session, format!("{failures} failures in a row; the run goes on without summaries"))?;
+        }
+        Ok(())
+    }
+
+    fn pause(&mut self, session: &Session, reason: String) -> Result<(), SessionError> {
+        let fact = Fact::CompactionPaused { reason };
+        self.budget.see(&fact);
+        session.append(fact).map(|_| ())
+    }
+}
+
+/// The newest part of the history, which the first half of pruning leaves alone, begins here.
+fn left_alone(history: &History, tail: usize, window: u64, factor: Factor) -> usize {
+    let most = pressure::left_alone(window);
+    let mut count = Count::default();
+    for (index, one) in history.counts().iter().enumerate().rev() {
+        count = count.plus(*one);
+        if factor.apply(count.tokens()) > most {
+            return tail.min(index + 1);
+        }
+    }
+    tail.min(1)
+}
+
+/// The provider refused a request as too large: its window is smaller than known, or the estimate was too low. The
+/// window stands in the log already: the refused call wrote it there.
+fn learn(place: &mut Place<'_>, limit_tokens: Option<u64>) -> Result<(), SessionError> {
+    let known = place.endpoint.window_tokens;
+    let window = smaller_window(limit_tokens, known).unwrap_or(known);
+    place.endpoint.window_tokens = window;
+    let estimate = place.conversation.estimate_tokens();
+    let factor = place.conversation.factor();
+    let raised = if estimate < window && estimate > 0 {
+        Factor((factor.0 * window).div_ceil(estimate).min(300))
+    } else {
+        factor
+    };
+    if raised != factor {
+        place.conversation.set_factor(raised);
+        place.session.append(Fact::Learned { window_tokens: None, factor_pct: Some(raised.0) })?;
+    }
+    Ok(())
+}
+
+fn prune(place: &mut Place<'_>, plan: Plan) -> Result<Compacted, CallError> {
+    let before_tokens = place.conversation.estimate_tokens();
+    let bound = place.endpoint.wire.binds_reasoning();
+    let mut fact = Prune {
+        edits: plan.edits,
+        withheld: if bound { withheld(place.history, plan.first + 1) } else { None },
+        before_tokens,
+        after_tokens: 0,
+        before_call: place.gateway.ledger(|ledger| ledger.next_n(Lane::Agent)),
+    };
+    place.history.prune(&fact).map_err(|reason| lost(place.session, reason))?;
+    rebuild(place);
+    fact.after_tokens = place.conversation.estimate_tokens();
+    place.session.append(Fact::Prune(Box::new(fact)))?;
+    Ok(Compacted::Pruned)
+}
+
+/// The request begins anew with the history as it is now.
+fn rebuild(place: &mut Place<'_>) {
+    place.conversation.restart();
+    let messages = place.history.take_unsealed();
+    place.conversation.seal(messages);
+    place.conversation.trust();
+}
+
+/// Cannot be: a plan names entries of the very history that it was made from.
+fn lost(session: &Session, reason: String) -> SessionError {
+    SessionError::Corrupt { file: session.dir().join("session.jsonl"), line: 0, reason }
+}
+
+/// The fixed part of a request, before anything was said: what it holds, when that alone is above the threshold.
+///
+/// `head` is the agent's, `first` the first message.
+pub fn too_large(
+    endpoint: &Endpoint,
+    threshold_pct: u64,
+    head: &str,
+    system: &str,
+    first: &Message,
+) -> Option<Attribution> {
+    let (head, system) = (Count::of(head.as_bytes()), Count::of_text(system));
+    let made_of = Attribution {
+        system_tokens: system.tokens(),
+        tools_tokens: head.minus(system).tokens(),
+        first_message_tokens: message_count(first).tokens(),
+        ..Attribution::default()
+    };
+    let threshold = pressure::threshold(endpoint.window_tokens, threshold_pct);
+    (made_of.fixed_tokens() > threshold).then_some(made_of)
+}
+
+/// The head of every summarizer request.
+pub fn head(endpoint: &Endpoint) -> String {
+    endpoint.wire.head(summarize::SYSTEM, &[])
+}

@@ -1,0 +1,103 @@
+//! `spettro sessions`: what it shows of a session, and a compaction that somebody asks for.
+
+use serde_json::Value;
+use spettro::event::Outcome;
+
+use super::support::{GOAL, case, events, met, steps, steps_by_history, summary, unmet};
+use crate::provider::{Reply, Request, Script, respond_with};
+
+#[test]
+fn compact_resets_a_paused_budget_and_the_next_run_goes_on_from_it() {
+    let summarizer = respond_with(|request: &Request| {
+        if request.text().contains("the failing parser") {
+            Reply::summary("asked-for notes")
+        } else {
+            Reply::text("no")
+        }
+    });
+    let script = Script::new()
+        .agent(steps_by_history(80, 900))
+        .summarizer(summarizer.forever())
+        .judge(unmet("go on"))
+        .judge(met());
+    let case = case(script, 16_000, "");
+    let ended = case.with(&["--max-steps", "52"]).expect(Outcome::Unmet);
+    assert_eq!(events(&ended, "compaction.paused").len(), 1);
+    let id = ended.result.session_id.clone().expect("a session");
+    let context = |id: &str| -> Value {
+        let shown = case.sandbox.run(["sessions", "context", id, "--json"]).expect_code(0);
+        serde_json::from_str(&shown.stdout).expect("JSON")
+    };
+    let before = context(&id);
+    assert_eq!((&before["paused"], &before["max_failures"]), (&true.into(), &3.into()));
+    assert!(before["failures"].as_u64() >= Some(3), "{before}");
+    assert_eq!((&before["window_tokens"], &before["threshold_tokens"]), (&16_000.into(), &13_600.into()));
+    let parts = before["attribution"].as_object().expect("parts");
+    let sum: u64 = parts.values().filter_map(Value::as_u64).sum();
+    let used = before["used_tokens"].as_u64().expect("a number");
+    assert!(sum.abs_diff(used) * 5 < used, "the parts make the whole: {before}");
+
+    let done = case.sandbox.run(["sessions", "compact", &id, "--focus", "the failing parser"]).expect_code(0);
+    // The pause does not stop the compaction of a request that does not fit, so the size depends on when that was.
+    assert!(done.stdout.starts_with("compacted "), "{}", done.stdout);
+    let asked = case.provider.summarizer_requests();
+    assert!(asked.last().expect("asked").text().contains("the failing parser"));
+    let after = context(&id);
+    assert_eq!((&after["paused"], &after["failures"]), (&false.into(), &0.into()));
+    assert!(after["used_tokens"].as_u64() < before["used_tokens"].as_u64());
+
+    let ended = case.resume(&ended, &["--max-steps", "6000"]).expect(Outcome::Met);
+    assert!(!ended.finished.stderr.contains("differs"), "{}", ended.finished.stderr);
+    let agents = case.provider.agent_requests();
+    assert!(agents.iter().all(|request| request.text().contains(GOAL)));
+    assert!(agents[52].text().contains("asked-for notes"), "the resumed run sends the compacted history");
+    case.provider.finish();
+}
+
+#[test]
+fn a_session_is_listed_outlined_and_counted() {
+    let script = Script::new().agent(steps(45, 900)).summarizer(summary()).judge(met());
+    let case = case(script, 16_000, "");
+    let ended = case.run().expect(Outcome::Met);
+    let id = ended.result.session_id.clone().expect("a session");
+    let run = |args: &[&str]| case.sandbox.run(args).expect_code(0).stdout;
+    assert!(run(&["sessions", "list"]).contains(&id));
+    let listed: Value = serde_json::from_str(&run(&["sessions", "list", "--all", "--json"])).expect("JSON");
+    assert_eq!((&listed[0]["id"], &listed[0]["state"]), (&Value::from(id.as_str()), &"met".into()));
+    let shown = run(&["sessions", "show", &id]);
+    for part in ["iteration 1", "summarized before step", "turn done after 46 steps", "verdict met", "ended met"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let usage: Value = serde_json::from_str(&run(&["sessions", "usage", &id, "--json"])).expect("JSON");
+    assert_eq!(usage["by_lane"]["agent"]["calls"], 46);
+    assert_eq!(usage["by_lane"]["summarizer"]["calls"], case.provider.summarizer_requests().len());
+    let context = run(&["sessions", "context", &id]);
+    for part in ["context window:  16000 tokens", "threshold:       13600 tokens (85 %)", "failures:        0 / 3"] {
+        assert!(context.contains(part), "{part}: {context}");
+    }
+    case.sandbox.run(["sessions", "show", "nothing-like-it"]).expect_code(2);
+    case.provider.finish();
+}
+
+#[test]
+fn a_job_that_ends_after_a_compaction_is_told_as_a_message_of_its_own() {
+    let agent = respond_with(|request: &Request| {
+        let n = request.lane_n;
+        if n == 1 {
+            let arguments = serde_json::json!({"command": "sleep 2; echo job is through", "run_in_background": true});
+            return Reply::call("bash", arguments);
+        }
+        if request.text().contains("job-1 exited") {
+            return Reply::complete("done");
+        }
+        let nap = if n > 50 { "sleep 0.2; " } else { "" };
+        Reply::bash(&format!("{nap}echo {n}; head -c 900 /dev/zero | tr '\\0' 'x' | fold -w 60"))
+    });
+    let script = Script::new().agent(agent.forever()).summarizer(summary()).judge(met());
+    let case = case(script, 16_000, "");
+    let ended = case.run().expect(Outcome::Met);
+    assert!(!ended.facts("compaction").is_empty());
+    let told = case.provider.agent_requests().last().expect("requests").new_text();
+    assert!(told.contains("job-1 exited with 0") && told.contains("job is through"), "{told}");
+    case.provider.finish();
+}
