@@ -66,7 +66,7 @@ pub fn packet(evidence: &Evidence<'_>, window_tokens: u64, factor: Factor) -> St
     let mut budget = (bound * CHARS_PER_TOKEN) as usize;
     loop {
         let text = within(evidence, budget);
-        let tokens = factor.apply(Count::of(serde_json::Value::from(text.as_str()).to_string().as_bytes()).tokens());
+        let tokens = factor.apply(Count::of_text(&text).tokens());
         if tokens <= bound || budget < LEAST_CHARS {
             return text;
         }

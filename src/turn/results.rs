@@ -49,7 +49,7 @@ fn within(ran: &Ran, size: u64, level: u64, factor: Factor) -> String {
 
 /// Tokens of a text as it stands in a request; plain prose is taken to be as dense as a listing.
 fn tokens(text: &str, factor: Factor) -> u64 {
-    let counted = factor.apply(Count::of(serde_json::Value::from(text).to_string().as_bytes()).tokens());
+    let counted = factor.apply(Count::of_text(text).tokens());
     counted.max((text.chars().count() as u64).div_ceil(CHARS_PER_TOKEN))
 }
 
