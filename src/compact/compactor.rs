@@ -9,6 +9,7 @@ use super::pressure::{self, Attribution};
 use super::prune::{Plan, Reach, plan};
 use super::summarize::{self, extract, message, read, request};
 use crate::event::Lane;
+use crate::model::wire::AfterEdit;
 use crate::model::{
     Ask, CallError, Conversation, Count, Endpoint, Factor, Gateway, ModelError, Patience, message_count, smaller_window,
 };
@@ -256,8 +257,8 @@ impl Compactor {
             summary: text,
             by,
             kept: cut.kept.iter().map(|index| entry_name(entries[*index])).collect(),
+            withheld: withheld(place.history, place.endpoint.wire.after_edit(), cut.tail, &cut.edits),
             edits: cut.edits,
-            withheld: if place.endpoint.wire.binds_reasoning() { withheld(place.history, cut.tail) } else { None },
             before_tokens: used,
             after_tokens: after,
             pruned_tokens,
@@ -378,10 +379,12 @@ fn learn(place: &mut Place<'_>, limit_tokens: Option<u64>) -> Result<(), Session
 
 fn prune(place: &mut Place<'_>, plan: Plan) -> Result<Compacted, CallError> {
     let before_tokens = place.conversation.estimate_tokens();
-    let bound = place.endpoint.wire.binds_reasoning();
+    let rule = place.endpoint.wire.after_edit();
+    let from = if rule == AfterEdit::DropBefore { 1 } else { plan.first + 1 };
+    let withheld = withheld(place.history, rule, from, &plan.edits);
     let mut fact = Prune {
         edits: plan.edits,
-        withheld: if bound { withheld(place.history, plan.first + 1) } else { None },
+        withheld,
         before_tokens,
         after_tokens: 0,
         before_call: place.gateway.ledger(|ledger| ledger.next_n(Lane::Agent)),

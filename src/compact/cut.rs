@@ -3,6 +3,7 @@
 use super::history::History;
 use super::prune::{arguments_of, elided, stub};
 use super::text::head;
+use crate::model::wire::AfterEdit;
 use crate::model::{Count, Factor, message_count};
 use crate::session::{Block, Edit, Message, Origin, Withheld, entry_name};
 
@@ -142,10 +143,22 @@ pub fn open_round(messages: &[Message]) -> Option<usize> {
     answered.then_some(last)
 }
 
-/// What reasoning may not come back after an edit: that of the replies from `from` on, but for the open round.
-pub fn withheld(history: &History, from: usize) -> Option<Withheld> {
+/// What reasoning does not come back after an edit, by the wire's rule: that of the replies from `from` on, or only
+/// until the last edit; never that of the open round.
+pub fn withheld(history: &History, rule: AfterEdit, from: usize, edits: &[Edit]) -> Option<Withheld> {
     let messages = history.messages();
-    let until = open_round(messages).unwrap_or(messages.len());
+    let open = open_round(messages).unwrap_or(messages.len());
+    let until = match rule {
+        AfterEdit::Keep => return None,
+        AfterEdit::WithholdBehind => open,
+        AfterEdit::DropBefore => {
+            let edited = |index: &usize| {
+                let name = entry_name(history.entries()[*index]);
+                edits.iter().any(|edit| matches!(edit, Edit::Text { entry, .. } | Edit::Arguments { entry, .. } if *entry == name))
+            };
+            (from..messages.len()).rev().find(edited)?.min(open)
+        }
+    };
     let thinks = |message: &Message| match message {
         Message::Assistant { blocks, .. } => blocks.iter().any(|block| matches!(block, Block::Thinking { .. })),
         _ => false,

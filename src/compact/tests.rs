@@ -7,6 +7,7 @@ use super::history::History;
 use super::prune::{Reach, plan};
 use super::summarize::{SECTIONS, extract, message, read, request};
 use crate::event::ToolStatus;
+use crate::model::wire::AfterEdit;
 use crate::model::{Factor, Reply, Stop};
 use crate::session::{Block, Compaction, Edit, Message, Origin, Output, Prune, SummaryBy, entry_name};
 
@@ -82,7 +83,7 @@ fn apply(history: &mut History, made: &super::cut::Cut, text: &str) -> Compactio
         summary: text.into(),
         kept: made.kept.iter().map(|index| name(*index)).collect(),
         edits: made.edits.clone(),
-        withheld: withheld(history, made.tail),
+        withheld: withheld(history, AfterEdit::WithholdBehind, made.tail, &made.edits),
         ..compaction()
     };
     history.compact(9_999, &fact).expect("it fits its own history");
@@ -330,8 +331,9 @@ proptest! {
         let end = end.min(history.messages().len());
         let first = plan(&history, end, Reach::Everything);
         let count = history.messages().len();
+        let withheld = withheld(&history, AfterEdit::WithholdBehind, first.first + 1, &first.edits);
         let fact = Prune {
-            edits: first.edits, withheld: withheld(&history, first.first + 1), before_tokens: 0, after_tokens: 0,
+            edits: first.edits, withheld, before_tokens: 0, after_tokens: 0,
             before_call: 1,
         };
         history.prune(&fact).expect("it fits");

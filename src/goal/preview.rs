@@ -84,7 +84,7 @@ pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
         results.push(result);
     }
     Ok(Preview {
-        url: endpoint.wire.url(&endpoint.base_url),
+        url: endpoint.url(),
         estimate_tokens: conversation.occupancy_tokens(),
         max_output_tokens: reserved.max_output_tokens,
         reserved: reserved.cost,

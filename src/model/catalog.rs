@@ -108,6 +108,11 @@ impl Endpoint {
         format!("{}/{}", self.provider, self.model)
     }
 
+    /// Where its calls go, without query parameters of its own.
+    pub fn url(&self) -> String {
+        self.wire.url_of(&self.base_url, &self.model)
+    }
+
     /// The start of a request's body.
     pub fn front(&self, max_output_tokens: u64, force_tool: Option<&str>) -> Vec<u8> {
         self.wire.front(&Front {
@@ -189,7 +194,8 @@ pub fn resolve(
     let name = format!("{provider}/{model}");
     let price = prices.get(&name).or_else(|| prices.get(&spec.id)).or(row.map(|row| &row.price)).cloned();
     let free_because_local = price.is_none() && address.local;
-    let reasoning_effort = spec.reasoning_effort.clone().or_else(|| row.and_then(|row| row.default_effort.clone()));
+    let needed = row.and_then(|row| row.chat_effort.clone()).filter(|_| place.wire == Wire::OpenAiChat);
+    let reasoning_effort = spec.reasoning_effort.clone().or(needed);
     let reasons = match row {
         Some(row) => row.reasoning != Reasoning::None,
         None => reasoning_effort.is_some(),
@@ -367,7 +373,7 @@ impl Place {
                 (wire, named.base_url.clone(), own_key(&key_env), false)
             }
             // The vendor's URL of another wire is not known.
-            (None, None, Some(listed)) if spec.wire.is_some_and(|wire| wire != listed.wire) => {
+            (None, None, Some(listed)) if spec.wire.is_some_and(|wire| !listed.speaks(wire)) => {
                 return Err(incomplete("base_url"));
             }
             (None, None, Some(listed)) => {
@@ -377,7 +383,8 @@ impl Place {
                     Some(name) => KeySource::Env(vec![name.clone()]),
                     None => KeySource::Env(listed.keys.clone()),
                 };
-                (listed.wire, redirected.unwrap_or_else(|| listed.base_url.clone()), key, own)
+                let wire = spec.wire.unwrap_or(listed.wire);
+                (wire, redirected.unwrap_or_else(|| listed.base_url.clone()), key, own)
             }
             (None, None, None) if spec.wire.is_some() => return Err(incomplete("base_url")),
             (None, None, None) => return Err(unknown_provider(provider, providers)),
@@ -399,6 +406,11 @@ impl Place {
 }
 
 impl Provider {
+    /// Whether its base URL is that of the wire.
+    fn speaks(&self, wire: Wire) -> bool {
+        self.wire == wire || self.also.contains(&wire)
+    }
+
     /// The base URL that the process environment sets instead of the vendor's.
     fn redirected(&self, env: &dyn Env) -> Option<String> {
         env.var(self.base_url_env.as_deref()?).filter(|url| !url.trim().is_empty())

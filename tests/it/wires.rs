@@ -6,6 +6,10 @@ mod encode;
 mod hostile_anthropic;
 #[path = "wires/hostile_chat.rs"]
 mod hostile_chat;
+#[path = "wires/hostile_gemini.rs"]
+mod hostile_gemini;
+#[path = "wires/hostile_responses.rs"]
+mod hostile_responses;
 #[path = "wires/naive.rs"]
 mod naive;
 #[path = "wires/recorded.rs"]

@@ -130,7 +130,7 @@ const fn whole(min: u64, max: u64) -> Kind {
 
 const TIME: Kind = Kind::Time { unlimited: false, zero: false };
 const TIME_OR_UNLIMITED: Kind = Kind::Time { unlimited: true, zero: false };
-const WIRE: Kind = Kind::Word { now: &["anthropic", "openai-chat"], later: &["openai-responses", "gemini"] };
+const WIRE: Kind = Kind::Word { now: &["anthropic", "openai-responses", "openai-chat", "gemini"], later: &[] };
 const HEADERS: Kind = Kind::Named { names: Names::Header, of: &Kind::Plain };
 const QUERY: Kind = Kind::Named { names: Names::Parameter, of: &Kind::Plain };
 const EXTRA_BODY: Kind = Kind::Named { names: Names::Field, of: &Kind::Json };

@@ -24,6 +24,9 @@ pub(super) struct Table {
 #[serde(deny_unknown_fields)]
 pub(super) struct Provider {
     pub wire: Wire,
+    /// Further wires that it speaks at the same base URL.
+    #[serde(default)]
+    pub also: Vec<Wire>,
     pub base_url: String,
     /// The variable with which the vendor's own clients are pointed elsewhere.
     #[serde(default)]
@@ -57,9 +60,9 @@ pub(super) struct Row {
     pub window_tokens: u64,
     pub max_output_tokens: u64,
     pub reasoning: Reasoning,
-    /// Sent when the goal file sets none: what the model needs to be given to take tools on this wire.
+    /// Sent on the chat wire when the goal file sets none: what the model needs to be given to take tools there.
     #[serde(default)]
-    pub default_effort: Option<String>,
+    pub chat_effort: Option<String>,
     /// False where a request that forces a tool is refused.
     #[serde(default = "yes")]
     pub force_tool: bool,

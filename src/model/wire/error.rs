@@ -162,6 +162,10 @@ impl Report {
         if matches!(code, 0 | 400 | 403 | 429) && text::is_quota(&all) && (code != 429 || wait.is_none()) {
             return ModelError::Quota(message);
         }
+        // Google refuses a key with the status of any other wrong argument.
+        if self.is(&["api_key_invalid", "api_key_expired"]) {
+            return ModelError::Auth(message);
+        }
         match code {
             401 | 403 => return ModelError::Auth(message),
             408 | 409 | 425 | 503 | 504 | 529 => return ModelError::Overloaded { message, wait },

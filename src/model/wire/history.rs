@@ -1,4 +1,4 @@
-//! What both encoders share: messages grouped as the wires want them, safe arguments, the front's fields.
+//! What all encoders share: messages grouped as the wires want them, safe arguments, the front's fields.
 
 use std::borrow::Cow;
 
@@ -10,6 +10,8 @@ use crate::session::{Block, Message};
 /// The result of one tool call.
 pub(super) struct ToolResult<'a> {
     pub call_id: &'a str,
+    /// The name that was called.
+    pub tool: &'a str,
     pub text: &'a str,
     pub is_error: bool,
 }
@@ -35,10 +37,10 @@ pub(super) fn group(messages: &[Message]) -> Vec<Say<'_>> {
             Message::User { text, .. } => user.1.push(Cow::Borrowed(text.as_str())),
             Message::Operator { text } if text.trim().is_empty() => {}
             Message::Operator { text } => user.1.push(Cow::Owned(format!("[operator] {text}"))),
-            Message::Tool { call_id, text, is_error, .. } => {
+            Message::Tool { call_id, tool, text, is_error } => {
                 // An empty result is refused by some servers (by Anthropic's when it is an error).
                 let text = if text.is_empty() { "(no output)" } else { text };
-                user.0.push(ToolResult { call_id, text, is_error: *is_error });
+                user.0.push(ToolResult { call_id, tool, text, is_error: *is_error });
             }
             Message::Assistant { blocks, refused, .. } => {
                 says.extend(user_say(std::mem::take(&mut user)));
@@ -63,6 +65,42 @@ pub(super) fn sendable_arguments(arguments: &str) -> Cow<'_, str> {
         Ok(_) => Cow::Borrowed(arguments),
         Err(_) => Cow::Owned(format!("{{\"_unparsed\":{}}}", json::string(arguments))),
     }
+}
+
+/// The `type` of an object that is kept as text.
+pub(super) fn kind(raw: &str) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Kind {
+        #[serde(rename = "type")]
+        kind: String,
+    }
+    serde_json::from_str::<Kind>(raw).ok().map(|kind| kind.kind)
+}
+
+/// Lets extra objects of these names add to the wire's own objects, field by field, instead of replacing them:
+/// `own` has the merged ones then, and what is returned are the other extra fields.
+pub(super) fn merged(
+    own: &mut [(&str, String)],
+    extra: &[(String, String)],
+    names: &[&str],
+) -> Vec<(String, String)> {
+    let mut left = Vec::new();
+    for (name, value) in extra {
+        let target = own.iter_mut().find(|(own, _)| own == name && names.contains(own));
+        let both = target.and_then(|(_, own)| {
+            let all: Map<String, Value> = serde_json::from_str(own).ok()?;
+            let more: Map<String, Value> = serde_json::from_str(value).ok()?;
+            Some((own, all, more))
+        });
+        match both {
+            Some((own, mut all, more)) => {
+                all.extend(more);
+                *own = Value::Object(all).to_string();
+            }
+            None => left.push((name.clone(), value.clone())),
+        }
+    }
+    left
 }
 
 /// `{` and the fields, each followed by a comma. An extra field wins over the wire's own of that name; those in

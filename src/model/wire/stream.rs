@@ -182,3 +182,8 @@ pub(super) fn settle(mut blocks: Vec<Block>, mut stop: Stop) -> (Vec<Block>, Sto
     }
     (blocks, stop)
 }
+
+/// Whether [`settle`] gave a call its id, because the server had given none.
+pub(super) fn is_made_up(id: &str) -> bool {
+    id.strip_prefix("call_").is_some_and(|n| !n.is_empty() && n.len() <= 6 && n.bytes().all(|b| b.is_ascii_digit()))
+}

@@ -1,11 +1,15 @@
 //! What makes a request well formed. Every request of every test is held against these rules.
 
+mod gemini;
+mod responses;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
 use super::reply::{Block, Reply};
-use super::request::{Lane, Request, Wire, content_text, forced_tool, tool_names};
+use super::request::{Lane, Request, Wire, content_text, forced_tool, model_of_path, tool_names};
+use super::stream;
 
 /// What a test says about its requests.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +38,9 @@ pub struct Checker {
     /// The blocks of those replies that only the provider understands, and the chat wire's reasoning.
     opaque: Vec<Value>,
     reasoning: BTreeSet<String>,
+    /// The items of each reply as the responses wire has them, and its parts as the gemini wire has them.
+    items: Vec<Vec<Value>>,
+    parts: Vec<Vec<Value>>,
     /// Agent requests that did not continue the one before: the history was edited, which was allowed.
     pub rewritten: u64,
     /// A reply paused the turn: the history may end with an assistant message.
@@ -46,7 +53,9 @@ impl Checker {
     }
 
     /// Remembers a reply with content to the agent, before it is sent.
-    pub fn sent(&mut self, reply: &Reply) {
+    pub fn sent(&mut self, reply: &Reply, n: usize) {
+        self.items.push(stream::responses::items(reply, n));
+        self.parts.push(stream::gemini::parts(reply));
         self.paused |= matches!(reply.stop.as_deref(), Some("pause" | "pause_turn"));
         self.rules.foreign_history |= reply.raw.is_some() || reply.body.is_some();
         let blocks: Vec<Value> = reply
@@ -78,19 +87,29 @@ impl Checker {
             }
         };
         self.secrets(request, &body, &mut found);
-        settings(request.wire, &body, &mut found);
+        settings(request, &body, &mut found);
         tools(request.wire, &body, &mut found);
-        let messages = body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let list = match request.wire {
+            Wire::Anthropic | Wire::OpenAiChat => "messages",
+            Wire::OpenAiResponses => "input",
+            Wire::Gemini => "contents",
+        };
+        let messages = body[list].as_array().map(Vec::as_slice).unwrap_or_default();
         if messages.is_empty() {
-            found.say("`messages` is missing or empty");
+            found.say(format!("`{list}` is missing or empty"));
         }
         if request.lane == Lane::Agent {
-            let fresh = !messages.iter().any(|message| message["role"] == "assistant");
-            self.prefix(request, fresh, &mut found);
+            let models = |message: &Value| {
+                let role = message["role"].as_str().unwrap_or_default();
+                matches!(role, "assistant" | "model") || message["type"] == "function_call"
+            };
+            self.prefix(request, !messages.iter().any(models), &mut found);
         }
         match request.wire {
             Wire::Anthropic => self.anthropic(request, &body["system"], messages, &mut found),
+            Wire::OpenAiResponses => self.responses(request, &body, &mut found),
             Wire::OpenAiChat => self.chat(messages, &mut found),
+            Wire::Gemini => self.gemini(request, &body, &mut found),
         }
         found.0
     }
@@ -104,7 +123,8 @@ impl Checker {
         }
         let given = match request.wire {
             Wire::Anthropic => request.header("x-api-key").map(str::to_owned),
-            Wire::OpenAiChat => {
+            Wire::Gemini => request.header("x-goog-api-key").map(str::to_owned),
+            Wire::OpenAiResponses | Wire::OpenAiChat => {
                 request.header("authorization").map(|value| value.strip_prefix("Bearer ").unwrap_or(value).to_owned())
             }
         };
@@ -117,7 +137,7 @@ impl Checker {
     }
 
     fn secrets(&self, request: &Request, body: &Value, found: &mut Found) {
-        let is_key_header = |name: &str| matches!(name, "x-api-key" | "authorization");
+        let is_key_header = |name: &str| matches!(name, "x-api-key" | "x-goog-api-key" | "authorization");
         for secret in self.rules.secrets.iter().chain(&self.rules.key) {
             if contains(&request.body, secret.as_bytes()) || any_text(body, &|text| text.contains(secret.as_str())) {
                 found.say("the body contains a secret");
@@ -342,7 +362,7 @@ impl Checker {
     fn prefix(&mut self, request: &Request, fresh: bool, found: &mut Found) {
         let rest = request.rest();
         let Some(kept) = rest.strip_suffix(b"]}") else {
-            found.say("the rest of the body does not run from `system`, `tools` or `messages` to `]}`");
+            found.say("the rest of the body does not run from the system prompt, tools or messages to `]}`");
             return;
         };
         let continued = (0..self.sessions.len())
@@ -389,11 +409,17 @@ impl Found {
     }
 }
 
-fn settings(wire: Wire, body: &Value, found: &mut Found) {
-    found.unless(named(&body["model"]), "`model` is missing or empty");
-    found.unless(body["stream"] == true, "`stream` is not true");
-    let limits: Vec<&Value> = match wire {
+fn settings(request: &Request, body: &Value, found: &mut Found) {
+    if request.wire == Wire::Gemini {
+        found.unless(!blank(model_of_path(&request.path)), "the path names no model");
+    } else {
+        found.unless(named(&body["model"]), "`model` is missing or empty");
+        found.unless(body["stream"] == true, "`stream` is not true");
+    }
+    let limits: Vec<&Value> = match request.wire {
         Wire::Anthropic => vec![&body["max_tokens"]],
+        Wire::OpenAiResponses => vec![&body["max_output_tokens"]],
+        Wire::Gemini => vec![&body["generationConfig"]["maxOutputTokens"]],
         Wire::OpenAiChat => vec![&body["max_tokens"], &body["max_completion_tokens"]],
     };
     let given: Vec<_> = limits.into_iter().filter(|limit| !limit.is_null()).collect();
@@ -404,6 +430,9 @@ fn settings(wire: Wire, body: &Value, found: &mut Found) {
 fn tools(wire: Wire, body: &Value, found: &mut Found) {
     let list = match body.get("tools") {
         None => &[][..],
+        Some(Value::Array(list)) if wire == Wire::Gemini && list.len() == 1 => {
+            list[0]["functionDeclarations"].as_array().map(Vec::as_slice).unwrap_or_default()
+        }
         Some(Value::Array(list)) if !list.is_empty() => list,
         Some(_) => return found.say("`tools` is not a list, or an empty one"),
     };
@@ -411,6 +440,7 @@ fn tools(wire: Wire, body: &Value, found: &mut Found) {
     for (index, tool) in list.iter().enumerate() {
         let (tool, schema) = match wire {
             Wire::Anthropic => (tool, &tool["input_schema"]),
+            Wire::OpenAiResponses | Wire::Gemini => (tool, &tool["parameters"]),
             Wire::OpenAiChat => (&tool["function"], &tool["function"]["parameters"]),
         };
         let name = tool["name"].as_str().unwrap_or_default();
@@ -418,9 +448,14 @@ fn tools(wire: Wire, body: &Value, found: &mut Found) {
             (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
         found.unless(valid, format!("tools[{index}]: {name:?} is no name for a tool"));
         found.unless(names.insert(name), format!("tools[{index}]: {name} is offered twice"));
-        found.unless(schema["type"] == "object", format!("tools[{index}]: the schema of {name} is no object's"));
+        // Google's word is written large, and a function without parameters has no schema.
+        let object = match wire {
+            Wire::Gemini => schema.is_null() || schema["type"] == "OBJECT",
+            _ => schema["type"] == "object",
+        };
+        found.unless(object, format!("tools[{index}]: the schema of {name} is no object's"));
     }
-    if let Some(forced) = forced_tool(&body["tool_choice"])
+    if let Some(forced) = forced_tool(&body["tool_choice"], &body["toolConfig"])
         && !tool_names(&body["tools"]).any(|name| name == forced)
     {
         found.say(format!("`tool_choice` forces {forced}, which is not offered"));

@@ -1,4 +1,4 @@
-//! A scripted provider on loopback: both wires, byte-exact, able to cut, stall and split anywhere.
+//! A scripted provider on loopback: every wire, byte-exact, able to cut, stall and split anywhere.
 //!
 //! Every request is recorded and held against the rules of its wire (`check`), so any test fails whose runner
 //! sends an orphan. Invariant: it shares no code with spettro, so that neither can hide the other's mistake.

@@ -40,27 +40,37 @@ pub struct Asked {
 
 impl Asked {
     /// Reads the few fields without building the messages. Anything unreadable is a default: the checks name it.
-    pub fn of(body: &[u8]) -> Asked {
+    pub fn of(wire: Wire, path: &str, body: &[u8]) -> Asked {
         #[derive(Default, Deserialize)]
         #[serde(default)]
         struct Few {
             model: Value,
             tools: Value,
             tool_choice: Value,
+            #[serde(rename = "toolConfig")]
+            tool_config: Value,
             stream_options: Value,
             system: Value,
+            instructions: Value,
+            #[serde(rename = "systemInstruction")]
+            system_instruction: Value,
         }
         let few: Few = serde_json::from_slice(body).unwrap_or_default();
         let judges =
-            tool_names(&few.tools).any(|name| name == "verdict") || forced_tool(&few.tool_choice) == Some("verdict");
+            tool_names(&few.tools).any(|name| name == "verdict") || forced_tool(&few.tool_choice, &few.tool_config) == Some("verdict");
         // The system prompt of the chat wire stands among the messages, which are not built: it comes first.
         let notes = "You write the working notes of a coding agent";
         let head = &body[..body.len().min(2_000)];
         let summarizes = few.tools.is_null()
-            && (content_text(&few.system).starts_with(notes)
+            && ([&few.system, &few.instructions, &few.system_instruction["parts"]]
+                .iter()
+                .any(|system| content_text(system).starts_with(notes))
                 || head.windows(notes.len()).any(|window| window == notes.as_bytes()));
         Asked {
-            model: few.model.as_str().unwrap_or_default().to_owned(),
+            model: match wire {
+                Wire::Gemini => model_of_path(path).to_owned(),
+                _ => few.model.as_str().unwrap_or_default().to_owned(),
+            },
             include_usage: few.stream_options["include_usage"] == true,
             judges,
             summarizes,
@@ -69,20 +79,33 @@ impl Asked {
     }
 }
 
+/// The model that a path of the Gemini API names.
+pub fn model_of_path(path: &str) -> &str {
+    let name = path.rsplit_once("/models/").map_or(path, |(_, name)| name);
+    name.split_once(':').map_or(name, |(name, _)| name)
+}
+
 /// Which protocol a path speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
     Anthropic,
+    OpenAiResponses,
     OpenAiChat,
+    Gemini,
 }
 
 impl Wire {
-    pub const ALL: [Wire; 2] = [Wire::Anthropic, Wire::OpenAiChat];
+    pub const ALL: [Wire; 4] = [Wire::Anthropic, Wire::OpenAiResponses, Wire::OpenAiChat, Wire::Gemini];
+
+    /// Those whose requests are a list of `messages`, with roles and contents.
+    pub const MESSAGES: [Wire; 2] = [Wire::Anthropic, Wire::OpenAiChat];
 
     pub const fn name(self) -> &'static str {
         match self {
             Wire::Anthropic => "anthropic",
+            Wire::OpenAiResponses => "openai-responses",
             Wire::OpenAiChat => "openai-chat",
+            Wire::Gemini => "gemini",
         }
     }
 
@@ -90,8 +113,12 @@ impl Wire {
     pub fn of_path(path: &str) -> Option<Wire> {
         if path.ends_with("/v1/messages") {
             Some(Wire::Anthropic)
+        } else if path.ends_with("/responses") {
+            Some(Wire::OpenAiResponses)
         } else if path.ends_with("/chat/completions") {
             Some(Wire::OpenAiChat)
+        } else if path.contains("/models/") && path.ends_with(":streamGenerateContent") {
+            Some(Wire::Gemini)
         } else {
             None
         }
@@ -150,8 +177,11 @@ impl Request {
         rest_start(&self.body).map_or(&[], |start| &self.body[start..])
     }
 
+    /// The list that grows, whatever the wire calls it.
     pub fn messages(&self) -> Vec<Value> {
-        self.json()["messages"].as_array().cloned().unwrap_or_default()
+        let body = self.json();
+        let lists = ["messages", "input", "contents"];
+        lists.iter().find_map(|name| body[*name].as_array()).cloned().unwrap_or_default()
     }
 
     /// The system prompt, joined.
@@ -159,6 +189,8 @@ impl Request {
         let body = self.json();
         match self.wire {
             Wire::Anthropic => content_text(&body["system"]),
+            Wire::OpenAiResponses => content_text(&body["instructions"]),
+            Wire::Gemini => content_text(&body["systemInstruction"]["parts"]),
             Wire::OpenAiChat => match body["messages"].get(0) {
                 Some(first) if matches!(first["role"].as_str(), Some("system" | "developer")) => {
                     content_text(&first["content"])
@@ -176,7 +208,9 @@ impl Request {
     /// The output limit it names.
     pub fn max_tokens(&self) -> Option<u64> {
         let body = self.json();
-        ["max_tokens", "max_completion_tokens"].iter().find_map(|key| body[*key].as_u64())
+        let keys = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+        let named = keys.iter().find_map(|key| body[*key].as_u64());
+        named.or_else(|| body["generationConfig"]["maxOutputTokens"].as_u64())
     }
 
     /// What follows the last assistant message: tool results, in order.
@@ -188,6 +222,22 @@ impl Request {
                     id: message["tool_call_id"].as_str().unwrap_or_default().to_owned(),
                     text: content_text(&message["content"]),
                     is_error: false,
+                });
+            }
+            if message["type"] == "function_call_output" {
+                results.push(ToolResult {
+                    id: message["call_id"].as_str().unwrap_or_default().to_owned(),
+                    text: content_text(&message["output"]),
+                    is_error: false,
+                });
+            }
+            for response in message["parts"].as_array().into_iter().flatten().filter_map(|p| p.get("functionResponse")) {
+                let error = response["response"]["error"].as_str();
+                let text = error.or(response["response"]["result"].as_str());
+                results.push(ToolResult {
+                    id: response["id"].as_str().unwrap_or_default().to_owned(),
+                    text: text.unwrap_or_default().to_owned(),
+                    is_error: error.is_some(),
                 });
             }
             for block in message["content"].as_array().into_iter().flatten() {
@@ -206,14 +256,21 @@ impl Request {
     /// What follows the last assistant message: text of user (and system) messages, joined by blank lines.
     pub fn new_text(&self) -> String {
         let tail = self.tail();
-        let texts = tail.iter().filter(|m| m["role"] != "tool").map(|m| content_text(&m["content"]));
+        let texts = tail.iter().filter(|m| m["role"] != "tool").map(|m| match m.get("parts") {
+            Some(parts) => content_text(parts),
+            None => content_text(&m["content"]),
+        });
         texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
     }
 
     /// The messages after the last assistant message (without a leading system message).
     fn tail(&self) -> Vec<Value> {
         let messages = self.messages();
-        match messages.iter().rposition(|m| m["role"] == "assistant") {
+        let models = |m: &Value| {
+            let item = matches!(m["type"].as_str(), Some("function_call" | "reasoning"));
+            item || m["role"] == "assistant" || m["role"] == "model"
+        };
+        match messages.iter().rposition(models) {
             Some(last) => messages[last + 1..].to_vec(),
             None => messages.into_iter().skip_while(|m| m["role"] == "system" || m["role"] == "developer").collect(),
         }
@@ -231,16 +288,20 @@ pub fn content_text(content: &Value) -> String {
 
 /// Names in a body's `tools`, whatever its wire.
 pub fn tool_names(tools: &Value) -> impl Iterator<Item = &str> {
-    let list = tools.as_array().into_iter().flatten();
+    let declared = tools[0]["functionDeclarations"].as_array();
+    let list = declared.or(tools.as_array()).into_iter().flatten();
     list.filter_map(|tool| tool["name"].as_str().or_else(|| tool["function"]["name"].as_str()))
 }
 
-/// The one tool that a body's `tool_choice` forces, whatever its wire.
-pub fn forced_tool(choice: &Value) -> Option<&str> {
-    choice["name"].as_str().or_else(|| choice["function"]["name"].as_str())
+/// The one tool that a body's `tool_choice` or `toolConfig` forces, whatever its wire.
+pub fn forced_tool<'a>(choice: &'a Value, config: &'a Value) -> Option<&'a str> {
+    let calling = &config["functionCallingConfig"];
+    let named = calling["allowedFunctionNames"][0].as_str().filter(|_| calling["mode"] == "ANY");
+    choice["name"].as_str().or_else(|| choice["function"]["name"].as_str()).or(named)
 }
 
-/// Where the rest of a body starts: at the quote of its first top-level key `system`, `tools` or `messages`.
+/// Where the rest of a body starts: at the quote of its first top-level key `system`, `tools`, `messages`, or
+/// what other wires call them.
 pub fn rest_start(body: &[u8]) -> Option<usize> {
     let mut at = skip_space(body, 0);
     if body.get(at) != Some(&b'{') {
@@ -249,7 +310,9 @@ pub fn rest_start(body: &[u8]) -> Option<usize> {
     at = skip_space(body, at + 1);
     while body.get(at) == Some(&b'"') {
         let end = skip_string(body, at)?;
-        if matches!(&body[at + 1..end - 1], b"system" | b"tools" | b"messages") {
+        let names: [&[u8]; 7] =
+            [b"system", b"tools", b"messages", b"instructions", b"input", b"systemInstruction", b"contents"];
+        if names.contains(&&body[at + 1..end - 1]) {
             return Some(at);
         }
         at = skip_space(body, end);

@@ -99,7 +99,7 @@ impl Provider {
         Ok(Provider { shared, address, acceptor: Some(acceptor) })
     }
 
-    /// `http://127.0.0.1:PORT`: the base URL for both wires.
+    /// `http://127.0.0.1:PORT`: the base URL for every wire.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -443,7 +443,7 @@ fn exchange(shared: &Shared, stream: &TcpStream, arrived: Arrived) -> After {
         shared.changed.notify_all();
         return plain(stream, 404, r#"{"error":{"type":"not_found_error","message":"no such path"}}"#);
     };
-    let asked = Asked::of(&arrived.body);
+    let asked = Asked::of(wire, path, &arrived.body);
     let told = shared.lane_of.as_ref().and_then(|lane_of| lane_of(&serde_json::from_slice(&arrived.body).ok()?));
     let lane = told.unwrap_or(match (asked.judges, asked.summarizes) {
         (true, _) => Lane::Judge,
@@ -502,7 +502,7 @@ fn exchange(shared: &Shared, stream: &TcpStream, arrived: Arrived) -> After {
     let response = stream::response(&reply, &request, &asked);
     let mut state = shared.lock();
     if lane == Lane::Agent && reply.status == 200 {
-        state.checker.sent(&reply);
+        state.checker.sent(&reply, request.n);
     }
     // The connection that is to be refused has to be a new one.
     let close = state.refusal_due().is_some();

@@ -1,5 +1,8 @@
 //! A reply as the bytes of a wire: an event stream, or a plain body.
 
+pub mod gemini;
+pub mod responses;
+
 use serde_json::{Map, Value, json};
 
 use super::reply::{Block, Reply, Usage, UsageReport};
@@ -39,7 +42,8 @@ pub fn response(reply: &Reply, request: &Request, asked: &Asked) -> Response {
     };
     let id_header = match request.wire {
         Wire::Anthropic => "request-id",
-        Wire::OpenAiChat => "x-request-id",
+        Wire::OpenAiResponses | Wire::OpenAiChat => "x-request-id",
+        Wire::Gemini => "x-goog-request-id",
     };
     default_header(id_header, format!("req_{}", request.n));
     if let Some(raw) = &reply.raw {
@@ -52,11 +56,13 @@ pub fn response(reply: &Reply, request: &Request, asked: &Asked) -> Response {
         return Response { status: reply.status, headers, pieces: vec![body], chunked: false, usage: None };
     }
     default_header("content-type", "text/event-stream; charset=utf-8".to_owned());
-    let reports = request.wire == Wire::Anthropic || asked.include_usage;
+    let reports = request.wire != Wire::OpenAiChat || asked.include_usage;
     let usage = usage(reply, asked).filter(|_| reports).map(|usage| as_reported(request.wire, usage));
     let pieces = match request.wire {
         Wire::Anthropic => anthropic(reply, request.n, &asked.model, usage),
+        Wire::OpenAiResponses => responses::events(reply, request.n, &asked.model, usage),
         Wire::OpenAiChat => chat(reply, request.n, &asked.model, usage),
+        Wire::Gemini => gemini::events(reply, request.n, &asked.model, usage),
     };
     Response { status: 200, headers, pieces, chunked: true, usage: usage.filter(|_| !reply.no_terminal) }
 }
@@ -86,7 +92,9 @@ fn usage(reply: &Reply, asked: &Asked) -> Option<Usage> {
 fn as_reported(wire: Wire, usage: Usage) -> Usage {
     match wire {
         Wire::Anthropic => Usage { reasoning: 0, ..usage },
-        Wire::OpenAiChat => Usage { cache_write: 0, cache_write_1h: 0, ..usage },
+        Wire::OpenAiResponses | Wire::OpenAiChat | Wire::Gemini => {
+            Usage { cache_write: 0, cache_write_1h: 0, ..usage }
+        }
     }
 }
 
@@ -95,7 +103,14 @@ fn error_body(wire: Wire, reply: &Reply) -> Value {
         (Some(window), Wire::Anthropic) => {
             ("invalid_request_error", format!("prompt is too long: {} tokens > {window} maximum", window + 1_234))
         }
-        (Some(window), Wire::OpenAiChat) => (
+        (Some(window), Wire::Gemini) => (
+            "INVALID_ARGUMENT",
+            format!(
+                "The input token count ({}) exceeds the maximum number of tokens allowed ({window}).",
+                window + 1_234
+            ),
+        ),
+        (Some(window), Wire::OpenAiResponses | Wire::OpenAiChat) => (
             "invalid_request_error",
             format!(
                 "This model's maximum context length is {window} tokens. However, your messages resulted in {} tokens.",
@@ -114,7 +129,19 @@ fn error_body(wire: Wire, reply: &Reply) -> Value {
     };
     match wire {
         Wire::Anthropic => json!({"type": "error", "error": {"type": kind, "message": message}}),
-        Wire::OpenAiChat => {
+        Wire::Gemini => {
+            let status = match reply.status {
+                400 => "INVALID_ARGUMENT",
+                401 => "UNAUTHENTICATED",
+                403 => "PERMISSION_DENIED",
+                404 => "NOT_FOUND",
+                429 => "RESOURCE_EXHAUSTED",
+                503 => "UNAVAILABLE",
+                _ => "INTERNAL",
+            };
+            json!({"error": {"code": reply.status, "message": message, "status": status}})
+        }
+        Wire::OpenAiResponses | Wire::OpenAiChat => {
             let code = if reply.overflow.is_some() { json!("context_length_exceeded") } else { Value::Null };
             json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
         }
@@ -133,6 +160,7 @@ fn stop_word(wire: Wire, reply: &Reply) -> String {
         (Wire::OpenAiChat, "tool_use") => "tool_calls",
         (Wire::OpenAiChat, "max_tokens" | "context_exceeded") => "length",
         (Wire::OpenAiChat, "refusal") => "content_filter",
+        // The other wires have more to say than a word.
         (_, other) => other,
     }
     .to_owned()

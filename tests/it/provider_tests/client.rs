@@ -36,7 +36,7 @@ impl Response {
 
     /// `(event, data)` of each frame; every frame has the wire's form.
     pub fn events(&self) -> Vec<(String, Value)> {
-        let text = std::str::from_utf8(&self.body).expect("a stream is UTF-8");
+        let text = std::str::from_utf8(&self.body).expect("a stream is UTF-8").replace("\r\n", "\n");
         let frames = text.strip_suffix("\n\n").expect("the last frame is closed").split("\n\n");
         frames
             .map(|frame| {
@@ -151,24 +151,37 @@ impl Client {
 pub fn path(wire: Wire) -> &'static str {
     match wire {
         Wire::Anthropic => "/v1/messages",
+        Wire::OpenAiResponses => "/v1/responses",
         Wire::OpenAiChat => "/v1/chat/completions",
+        Wire::Gemini => "/v1beta/models/model-1:streamGenerateContent?alt=sse",
     }
 }
 
 pub fn headers(wire: Wire) -> &'static str {
     match wire {
         Wire::Anthropic => "Content-Type: application/json\r\nanthropic-version: 2023-06-01\r\n",
-        Wire::OpenAiChat => "Content-Type: application/json\r\n",
+        Wire::OpenAiResponses | Wire::OpenAiChat | Wire::Gemini => "Content-Type: application/json\r\n",
     }
 }
 
-/// A well-formed agent request with these messages (without the chat wire's system message).
+/// A well-formed agent request with these messages, items or contents (without the chat wire's system message).
 pub fn request(wire: Wire, messages: Value) -> Value {
     match wire {
         Wire::Anthropic => json!({
             "model": "model-1", "max_tokens": 100, "stream": true, "system": "be good",
             "tools": [{"name": "bash", "description": "d", "input_schema": {"type": "object"}}],
             "messages": messages,
+        }),
+        Wire::OpenAiResponses => json!({
+            "model": "model-1", "max_output_tokens": 100, "stream": true, "store": false,
+            "include": ["reasoning.encrypted_content"], "instructions": "be good",
+            "tools": [{"type": "function", "name": "bash", "parameters": {"type": "object"}, "strict": false}],
+            "input": messages,
+        }),
+        Wire::Gemini => json!({
+            "generationConfig": {"maxOutputTokens": 100}, "systemInstruction": {"parts": [{"text": "be good"}]},
+            "tools": [{"functionDeclarations": [{"name": "bash", "description": "d"}]}],
+            "contents": messages,
         }),
         Wire::OpenAiChat => {
             let mut all = vec![json!({"role": "system", "content": "be good"})];
@@ -186,11 +199,24 @@ pub fn hello() -> Value {
     json!([{"role": "user", "content": "hello"}])
 }
 
+/// A user's greeting as the wire has it.
+pub fn hello_on(wire: Wire) -> Value {
+    match wire {
+        Wire::Anthropic | Wire::OpenAiChat => hello(),
+        Wire::OpenAiResponses => {
+            json!([{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]}])
+        }
+        Wire::Gemini => json!([{"role": "user", "parts": [{"text": "hello"}]}]),
+    }
+}
+
 pub fn judge_request(wire: Wire) -> Value {
-    let mut body = request(wire, hello());
+    let mut body = request(wire, hello_on(wire));
     match wire {
         Wire::Anthropic => body["tools"][0]["name"] = json!("verdict"),
+        Wire::OpenAiResponses => body["tools"][0]["name"] = json!("verdict"),
         Wire::OpenAiChat => body["tools"][0]["function"]["name"] = json!("verdict"),
+        Wire::Gemini => body["tools"][0]["functionDeclarations"][0]["name"] = json!("verdict"),
     }
     body
 }
@@ -201,6 +227,15 @@ pub fn round(wire: Wire, id: &str) -> [Value; 2] {
         Wire::Anthropic => [
             json!({"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": "bash", "input": {}}]}),
             json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": "ok"}]}),
+        ],
+        Wire::OpenAiResponses => [
+            json!({"type": "function_call", "call_id": id, "name": "bash", "arguments": "{}"}),
+            json!({"type": "function_call_output", "call_id": id, "output": "ok"}),
+        ],
+        Wire::Gemini => [
+            json!({"role": "model", "parts": [{"functionCall": {"id": id, "name": "bash", "args": {}}}]}),
+            json!({"role": "user", "parts": [
+                {"functionResponse": {"id": id, "name": "bash", "response": {"result": "ok"}}}]}),
         ],
         Wire::OpenAiChat => [
             json!({"role": "assistant", "content": null, "tool_calls": [
@@ -246,6 +281,46 @@ pub fn read(wire: Wire, response: &Response) -> Understood {
                     let input = part("input_tokens") + part("cache_creation_input_tokens") + cached;
                     out.usage = usage.is_object().then(|| (input, part("output_tokens"), cached));
                 }
+            }
+            Wire::OpenAiResponses => {
+                assert_eq!(data["type"], event.as_str(), "the event's name is the data's type");
+                let delta = text(&data["delta"]);
+                match event.as_str() {
+                    "response.output_text.delta" => out.text += &delta,
+                    "response.reasoning_summary_text.delta" => out.thinking += &delta,
+                    "response.function_call_arguments.delta" => {
+                        out.calls.last_mut().expect("a call is open").2 += &delta;
+                    }
+                    "response.output_item.added" if data["item"]["type"] == "function_call" => {
+                        out.calls.push((text(&data["item"]["call_id"]), text(&data["item"]["name"]), String::new()));
+                    }
+                    "response.completed" | "response.incomplete" => {
+                        let response = &data["response"];
+                        out.stop = text(&response["status"]);
+                        let usage = &response["usage"];
+                        let part = |value: &Value| value.as_u64().unwrap_or_default();
+                        let cached = part(&usage["input_tokens_details"]["cached_tokens"]);
+                        let counts = (part(&usage["input_tokens"]), part(&usage["output_tokens"]), cached);
+                        out.usage = usage.is_object().then_some(counts);
+                    }
+                    _ => {}
+                }
+            }
+            Wire::Gemini => {
+                let candidate = &data["candidates"][0];
+                for part in candidate["content"]["parts"].as_array().into_iter().flatten() {
+                    let into = if part["thought"] == true { &mut out.thinking } else { &mut out.text };
+                    into.push_str(&text(&part["text"]));
+                    if let Some(call) = part.get("functionCall") {
+                        out.calls.push((text(&call["id"]), text(&call["name"]), call["args"].to_string()));
+                    }
+                }
+                out.stop += &text(&candidate["finishReason"]);
+                let usage = &data["usageMetadata"];
+                let part = |name: &str| usage[name].as_u64().unwrap_or_default();
+                let output = part("candidatesTokenCount") + part("thoughtsTokenCount");
+                let counts = (part("promptTokenCount"), output, part("cachedContentTokenCount"));
+                out.usage = usage.is_object().then_some(counts);
             }
             Wire::OpenAiChat => {
                 let choice = &data["choices"][0];

@@ -50,14 +50,14 @@ fn well_formed_requests_are_left_in_peace() {
         {"role": "user", "content": [{"type": "text", "text": "go on"}]},
     ]);
     assert_eq!(complaints(Wire::OpenAiChat, &request(Wire::OpenAiChat, chat)), Vec::<String>::new());
-    for wire in Wire::ALL {
+    for wire in Wire::MESSAGES {
         assert_eq!(complaints(wire, &judge_request(wire)), Vec::<String>::new());
     }
 }
 
 #[test]
 fn settings_are_checked() {
-    for wire in Wire::ALL {
+    for wire in Wire::MESSAGES {
         let cases: [(&str, Value, &str); 10] = [
             ("model", json!(""), "`model`"),
             ("model", Value::Null, "`model`"),
@@ -130,10 +130,10 @@ fn invalid_json_and_no_http_are_named() {
 fn headers_and_the_key_are_checked() {
     let keyed = || Script::new().agent(Reply::text("a").forever()).key("sk-right").start();
     let keyless = || Script::new().agent(Reply::text("a").forever()).start();
-    for wire in Wire::ALL {
+    for wire in Wire::MESSAGES {
         let key_header = |key: &str| match wire {
             Wire::Anthropic => format!("x-api-key: {key}\r\n"),
-            Wire::OpenAiChat => format!("Authorization: Bearer {key}\r\n"),
+            _ => format!("Authorization: Bearer {key}\r\n"),
         };
         let ask = |provider: Provider, more: &str, body: &Value| {
             let headers = format!("{}{more}", headers(wire));
@@ -179,7 +179,7 @@ fn secrets_are_found_wherever_they_stand() {
 
 #[test]
 fn every_call_has_one_result_right_after_it_and_every_result_its_call() {
-    for wire in Wire::ALL {
+    for wire in Wire::MESSAGES {
         let user = json!({"role": "user", "content": "go"});
         let [call, result] = round(wire, "a");
         let [other_call, other_result] = round(wire, "b");
@@ -193,7 +193,7 @@ fn every_call_has_one_result_right_after_it_and_every_result_its_call() {
             json!([user, call, result, result]),
             match wire {
                 Wire::Anthropic => "the result of a has no call in the message before",
-                Wire::OpenAiChat => "two results for the call a",
+                _ => "two results for the call a",
             },
         );
         assert_complains(wire, json!([user, call, other_call, other_result]), "the call a before it has no result");
@@ -212,7 +212,7 @@ fn every_call_has_one_result_right_after_it_and_every_result_its_call() {
 fn roles_and_contents_are_the_wires_own() {
     let user = json!({"role": "user", "content": "go"});
     let said = json!({"role": "assistant", "content": "ok"});
-    for wire in Wire::ALL {
+    for wire in Wire::MESSAGES {
         assert_complains(wire, json!([user, {"role": "operator", "content": "x"}]), "role \"operator\"");
         assert_complains(wire, json!([user, said, said, user]), "two assistant messages in a row");
         assert_complains(wire, json!([user, said]), "the last message is the assistant's");
@@ -352,7 +352,7 @@ fn in_a_row(script: Script, wire: Wire, bodies: &[String]) -> Vec<String> {
 
 #[test]
 fn each_agent_request_continues_the_one_before() {
-    for wire in Wire::ALL {
+    for wire in Wire::MESSAGES {
         let user = json!({"role": "user", "content": "go"});
         let [call, result] = round(wire, "a");
         let [call2, result2] = round(wire, "b");
@@ -449,7 +449,7 @@ fn the_lane_can_be_told_by_the_test() {
 
 #[test]
 fn requests_answer_what_tests_ask() {
-    for wire in Wire::ALL {
+    for wire in Wire::MESSAGES {
         let provider = Script::new().agent(Reply::text("x")).start();
         let [call, result] = round(wire, "a");
         let messages = json!([{"role": "user", "content": "go"}, call, result, {"role": "user", "content": "a note"}]);

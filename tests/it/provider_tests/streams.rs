@@ -7,7 +7,7 @@ use crate::provider::{Lane, Reply, Script, Usage, Wire};
 
 #[test]
 fn both_wires_stream_the_same_script() {
-    for wire in Wire::ALL {
+    for wire in Wire::MESSAGES {
         let provider = Script::new()
             .agent(
                 Reply::thinking("hm, let me think about this for a while")
@@ -119,7 +119,7 @@ fn stops_are_translated_and_usage_can_be_missing() {
 
 #[test]
 fn usage_is_computed_from_the_body_when_the_script_gives_none() {
-    for wire in Wire::ALL {
+    for wire in Wire::MESSAGES {
         let provider = Script::new().agent(Reply::text("12345678")).start();
         let body = request(wire, hello());
         let got = read(wire, &Client::new(&provider).ask(wire, &body));

@@ -67,7 +67,7 @@ fn each_event_is_a_chunk_and_a_split_makes_its_own() {
 
 #[test]
 fn a_cut_ends_at_its_byte_without_the_closing_chunk() {
-    for wire in Wire::ALL {
+    for wire in Wire::MESSAGES {
         let provider = Script::new()
             .agent(Reply::text("a").usage(1, 1))
             .agent(Reply::text("a").usage(1, 1).cut_after(100))
@@ -209,7 +209,7 @@ fn a_pace_spreads_the_events() {
 
 #[test]
 fn a_reply_without_its_terminal_ends_cleanly_and_says_no_stop() {
-    for wire in Wire::ALL {
+    for wire in Wire::MESSAGES {
         let provider = Script::new().agent(Reply::bash("true").no_terminal()).start();
         let response = Client::new(&provider).ask(wire, &request(wire, hello()));
         let got = read(wire, &response);
@@ -222,7 +222,7 @@ fn a_reply_without_its_terminal_ends_cleanly_and_says_no_stop() {
 
 #[test]
 fn errors_have_status_headers_and_the_wires_body() {
-    for wire in Wire::ALL {
+    for wire in Wire::MESSAGES {
         let provider = Script::new()
             .agent(Reply::error(429).header("Retry-After", "1"))
             .agent(

@@ -46,6 +46,7 @@ fn assert_nowhere(sandbox: &Sandbox) {
 /// A text in pieces, so that no event holds the whole secret, then a call of `bash`, as each wire says it.
 fn in_pieces(wire: Wire, command: &str) -> Reply {
     let pieces = [format!("it is {}", &SECRET[..9]), SECRET[9..].to_owned(), ", I think".to_owned()];
+    let text = pieces.concat();
     let arguments = json!({"command": command}).to_string();
     let mut events: Vec<Value> = Vec::new();
     match wire {
@@ -68,6 +69,31 @@ fn in_pieces(wire: Wire, command: &str) -> Reply {
             events.push(json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"},
                 "usage": {"output_tokens": 20}}));
             events.push(json!({"type": "message_stop"}));
+        }
+        Wire::OpenAiResponses => {
+            events.push(json!({"type": "response.created", "response": {"status": "in_progress", "model": "model-1"}}));
+            for piece in pieces {
+                events.push(json!({"type": "response.output_text.delta", "output_index": 0, "delta": piece}));
+            }
+            let part = json!({"type": "output_text", "annotations": [], "text": text});
+            let said = json!({"type": "message", "id": "msg_1", "role": "assistant", "content": [part]});
+            events.push(json!({"type": "response.output_item.done", "output_index": 0, "item": said}));
+            let call = json!({"type": "function_call", "id": "fc_1", "call_id": "call_pieces", "name": "bash",
+                "arguments": arguments});
+            events.push(json!({"type": "response.output_item.done", "output_index": 1, "item": call}));
+            events.push(json!({"type": "response.completed", "response": {"status": "completed",
+                "usage": {"input_tokens": 100, "output_tokens": 20}}}));
+        }
+        Wire::Gemini => {
+            let frame = |part: Value| json!({"candidates": [{"content": {"role": "model", "parts": [part]}}]});
+            for piece in pieces {
+                events.push(frame(json!({"text": piece})));
+            }
+            let mut last = frame(json!({"functionCall": {"name": "bash", "args": {"command": command}},
+                "thoughtSignature": "c2ln"}));
+            last["candidates"][0]["finishReason"] = json!("STOP");
+            last["usageMetadata"] = json!({"promptTokenCount": 100, "candidatesTokenCount": 20});
+            events.push(last);
         }
         Wire::OpenAiChat => {
             let chunk = |delta: Value, reason: Value| {
@@ -157,8 +183,18 @@ fn a_planted_secret_is_nowhere_on_the_anthropic_wire() {
 }
 
 #[test]
+fn a_planted_secret_is_nowhere_on_the_responses_wire() {
+    a_planted_secret_is_nowhere(Wire::OpenAiResponses);
+}
+
+#[test]
 fn a_planted_secret_is_nowhere_on_the_chat_wire() {
     a_planted_secret_is_nowhere(Wire::OpenAiChat);
+}
+
+#[test]
+fn a_planted_secret_is_nowhere_on_the_gemini_wire() {
+    a_planted_secret_is_nowhere(Wire::Gemini);
 }
 
 #[test]

@@ -63,6 +63,14 @@ fn fronts_name_model_limit_and_hints() {
         fronts(Wire::OpenAiChat, &none),
         r#"{"model":"m-1","max_tokens":4096,"stream":true,"stream_options":{"include_usage":true},"#
     );
+    assert_eq!(
+        fronts(Wire::OpenAiResponses, &none),
+        concat!(
+            r#"{"model":"m-1","max_output_tokens":4096,"stream":true,"store":false,"#,
+            r#""include":["reasoning.encrypted_content"],"#
+        )
+    );
+    assert_eq!(fronts(Wire::Gemini, &none), r#"{"generationConfig":{"maxOutputTokens":4096},"#);
     let all =
         Front { force_tool: Some("verdict"), reasoning_effort: Some("high"), native: true, slow_steps: true, ..none };
     assert_eq!(
@@ -77,6 +85,19 @@ fn fronts_name_model_limit_and_hints() {
         concat!(
             r#"{"model":"m-1","max_completion_tokens":4096,"stream":true,"stream_options":{"include_usage":true},"#,
             r#""tool_choice":{"type":"function","function":{"name":"verdict"}},"reasoning_effort":"high","#
+        )
+    );
+}
+
+#[test]
+fn a_tool_is_forced_in_the_wires_own_words() {
+    let forced = Front { force_tool: Some("verdict"), ..front(&[]) };
+    assert!(
+        fronts(Wire::OpenAiResponses, &forced).ends_with(r#""tool_choice":{"type":"function","name":"verdict"},"#)
+    );
+    assert!(
+        fronts(Wire::Gemini, &forced).ends_with(
+            r#""toolConfig":{"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["verdict"]}},"#
         )
     );
 }
@@ -112,9 +133,105 @@ fn heads_carry_system_and_tools() {
             r#""messages":[{"role":"system","content":"Be \"good\""},"#
         )
     );
-    for wire in Wire::ALL {
-        assert_eq!(wire.head("", &[]), r#""messages":["#);
+    assert_eq!(
+        Wire::OpenAiResponses.head("Be \"good\"", &[tool()]),
+        concat!(
+            r#""instructions":"Be \"good\"","#,
+            r#""tools":[{"type":"function","name":"bash","description":"Runs \"it\"","#,
+            r#""parameters":{"type":"object", "z":1.50},"strict":false}],"input":["#
+        )
+    );
+    let one = ToolSchema {
+        parameters: RawValue::from_string(
+            r#"{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false}"#.into(),
+        )
+        .unwrap(),
+        ..tool()
+    };
+    assert_eq!(
+        Wire::Gemini.head("Be \"good\"", &[tool(), one]),
+        concat!(
+            r#""systemInstruction":{"parts":[{"text":"Be \"good\""}]},"#,
+            r#""tools":[{"functionDeclarations":[{"name":"bash","description":"Runs \"it\""},"#,
+            r#"{"name":"bash","description":"Runs \"it\"","#,
+            r#""parameters":{"type":"OBJECT","properties":{"a":{"type":"STRING"}}}}]}],"contents":["#
+        )
+    );
+    for (wire, head) in [
+        (Wire::Anthropic, r#""messages":["#),
+        (Wire::OpenAiResponses, r#""input":["#),
+        (Wire::OpenAiChat, r#""messages":["#),
+        (Wire::Gemini, r#""contents":["#),
+    ] {
+        assert_eq!(wire.head("", &[]), head);
     }
+}
+
+#[test]
+fn an_effort_is_said_in_the_wires_own_words() {
+    let efforts = |wire: Wire, model: &'static str| {
+        ["none", "minimal", "low", "medium", "high", "xhigh"].map(|effort| {
+            let front = fronts(wire, &Front { model, reasoning_effort: Some(effort), ..front(&[]) });
+            let body: serde_json::Value = serde_json::from_str(&format!("{}}}", front.trim_end_matches(','))).unwrap();
+            match wire {
+                Wire::Gemini => body["generationConfig"]["thinkingConfig"].to_string(),
+                _ => body["reasoning"]["effort"].to_string(),
+            }
+        })
+    };
+    let level = |level: &str| format!(r#"{{"thinkingLevel":"{level}"}}"#);
+    let budget = |tokens: u64| format!(r#"{{"thinkingBudget":{tokens}}}"#);
+    assert_eq!(
+        efforts(Wire::Gemini, "gemini-3.1-pro-preview"),
+        ["minimal", "minimal", "low", "medium", "high", "xhigh"].map(level)
+    );
+    assert_eq!(
+        efforts(Wire::Gemini, "gemini-2.5-flash"),
+        [budget(0), budget(1_024), budget(1_024), budget(8_192), budget(24_576), level("xhigh")]
+    );
+    assert_eq!(
+        efforts(Wire::OpenAiResponses, "gpt"),
+        ["none", "minimal", "low", "medium", "high", "xhigh"].map(|word| format!("\"{word}\""))
+    );
+}
+
+#[test]
+fn extra_objects_add_to_the_wires_own() {
+    let extra = [
+        ("generationConfig".to_owned(), r#"{"temperature":0,"maxOutputTokens":9}"#.to_owned()),
+        ("safetySettings".to_owned(), "[]".to_owned()),
+        ("contents".to_owned(), "[]".to_owned()),
+        ("system_instruction".to_owned(), "{}".to_owned()),
+    ];
+    assert_eq!(
+        fronts(Wire::Gemini, &front(&extra)),
+        r#"{"generationConfig":{"maxOutputTokens":9,"temperature":0},"safetySettings":[],"#
+    );
+    let extra = [("reasoning".to_owned(), r#"{"summary":"auto"}"#.to_owned()), ("store".to_owned(), "true".to_owned())];
+    let front = Front { reasoning_effort: Some("low"), ..front(&extra) };
+    assert_eq!(
+        fronts(Wire::OpenAiResponses, &front),
+        concat!(
+            r#"{"model":"m-1","max_output_tokens":4096,"stream":true,"include":["reasoning.encrypted_content"],"#,
+            r#""reasoning":{"effort":"low","summary":"auto"},"store":true,"#
+        )
+    );
+}
+
+#[test]
+fn urls_are_the_vendors_own() {
+    for (wire, base, url) in [
+        (Wire::Anthropic, "https://h", "https://h/v1/messages"),
+        (Wire::OpenAiResponses, "https://h/v1/", "https://h/v1/responses"),
+        (Wire::OpenAiChat, "https://h/v1", "https://h/v1/chat/completions"),
+        (Wire::Gemini, "https://h/v1beta/", "https://h/v1beta/models/m-1:streamGenerateContent?alt=sse"),
+    ] {
+        assert_eq!(wire.url(base, "m-1"), url);
+    }
+    assert_eq!(
+        Wire::Gemini.url("https://h/v1beta", "tunedModels/my model?"),
+        "https://h/v1beta/tunedModels/my%20model%3F:streamGenerateContent?alt=sse"
+    );
 }
 
 #[test]
@@ -126,6 +243,9 @@ fn headers_carry_a_key_when_there_is_one() {
     assert_eq!(named(Wire::Anthropic, None, "anthropic-version").as_deref(), Some("2023-06-01"));
     assert_eq!(named(Wire::OpenAiChat, Some("k"), "authorization").as_deref(), Some("Bearer k"));
     assert_eq!(named(Wire::OpenAiChat, None, "authorization"), None);
+    assert_eq!(named(Wire::OpenAiResponses, Some("k"), "authorization").as_deref(), Some("Bearer k"));
+    assert_eq!(named(Wire::Gemini, Some("k"), "x-goog-api-key").as_deref(), Some("k"));
+    assert_eq!(named(Wire::Gemini, Some("k"), "authorization"), None);
 }
 
 fn history() -> Vec<Message> {
@@ -191,6 +311,44 @@ fn chat_gets_tool_messages_and_one_user_message() {
 }
 
 #[test]
+fn responses_get_items() {
+    assert_eq!(
+        encoded(Wire::OpenAiResponses, &history()),
+        concat!(
+            r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"Do it"},"#,
+            r#"{"type":"input_text","text":"[operator] Budget: 3 steps"}]},"#,
+            r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"On it"}]},"#,
+            r#"{"type":"function_call","call_id":"a","name":"bash","arguments":"{ \"command\":\"ls\" }"},"#,
+            r#"{"type":"function_call","call_id":"b","name":"bash","arguments":"{\"_unparsed\":\"{\\\"command\\\":\"}"},"#,
+            r#"{"type":"function_call_output","call_id":"a","output":"file\n"},"#,
+            r#"{"type":"function_call_output","call_id":"b","output":"(no output)"},"#,
+            r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"[operator] Note"},"#,
+            r#"{"type":"input_text","text":"Go on"}]},"#,
+            r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"Then that"}]},"#,
+            r#"{"type":"hologram","z":1.50}"#
+        )
+    );
+}
+
+#[test]
+fn gemini_gets_contents_with_results_first() {
+    assert_eq!(
+        encoded(Wire::Gemini, &history()),
+        concat!(
+            r#"{"role":"user","parts":[{"text":"Do it"},{"text":"[operator] Budget: 3 steps"}]},"#,
+            r#"{"role":"model","parts":[{"text":"On it"},"#,
+            r#"{"functionCall":{"id":"a","name":"bash","args":{ "command":"ls" }}},"#,
+            r#"{"functionCall":{"id":"b","name":"bash","args":{"_unparsed":"{\"command\":"}}}]},"#,
+            r#"{"role":"user","parts":[{"functionResponse":{"id":"a","name":"bash","response":{"result":"file\n"}}},"#,
+            r#"{"functionResponse":{"id":"b","name":"bash","response":{"error":"(no output)"}}},"#,
+            r#"{"text":"[operator] Note"},{"text":"Go on"}]},"#,
+            r#"{"role":"user","parts":[{"text":"Then that"}]},"#,
+            r#"{"role":"model","parts":[{"type":"hologram","z":1.50}]}"#
+        )
+    );
+}
+
+#[test]
 fn chat_keeps_reasoning_of_its_own() {
     let reasoning = |raw: &str| Block::Thinking { text: "Hm".into(), raw: Some(raw.into()) };
     let own = assistant(vec![reasoning(r#"{"reasoning_content":"Hm"}"#), call("a", "{}")]);
@@ -204,6 +362,7 @@ fn chat_keeps_reasoning_of_its_own() {
     // On the other wire, and alone, it is nothing that could be sent.
     assert!(!encoded(Wire::Anthropic, &[own]).contains("Hm"));
     for wire in Wire::ALL {
+        assert!(wire == Wire::OpenAiChat || !encoded(wire, &[assistant(vec![reasoning(r#"{"reasoning_content":"Hm"}"#)])]).contains("Hm"));
         let alone = assistant(vec![reasoning(r#"{"type":"thinking","thinking":"Hm"}"#)]);
         assert_eq!(encoded(wire, &[alone]), "");
     }
@@ -224,9 +383,9 @@ fn a_list_that_follows_starts_with_a_comma() {
         let mut out = b"[0".to_vec();
         assert_eq!(
             wire.messages(&[user("a"), result("x", "y", false)], true, &mut out),
-            if wire == Wire::Anthropic { 1 } else { 2 }
+            if matches!(wire, Wire::Anthropic | Wire::Gemini) { 1 } else { 2 }
         );
-        assert!(out.starts_with(b"[0,{\"role\":"));
+        assert!(out.starts_with(b"[0,{\""));
         let before = out.clone();
         assert_eq!(wire.messages(&[assistant(vec![]), user(" ")], true, &mut out), 0);
         assert_eq!(out, before, "nothing said, nothing added");
@@ -294,7 +453,12 @@ proptest! {
                 let body: Vec<u8> = at_once.body(&wire.front(&front(&[]))).concat();
                 let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
                 let system = u64::from(wire == Wire::OpenAiChat && !system.is_empty());
-                prop_assert_eq!(body["messages"].as_array().unwrap().len() as u64, count + system);
+                let list = match wire {
+                    Wire::Anthropic | Wire::OpenAiChat => "messages",
+                    Wire::OpenAiResponses => "input",
+                    Wire::Gemini => "contents",
+                };
+                prop_assert_eq!(body[list].as_array().unwrap().len() as u64, count + system);
             }
         }
     }

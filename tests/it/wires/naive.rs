@@ -29,6 +29,8 @@ pub fn plain(reply: &Reply, keep_thinking: bool) -> Plain {
             Block::Call { id, name, arguments } => {
                 plain.calls.push((id.clone(), name.clone(), parsed(arguments)));
             }
+            // What the wire keeps around a block.
+            Block::Thinking { raw: Some(raw), .. } if raw.starts_with(r#"{"envelope""#) => {}
             Block::Thinking { text, raw } => {
                 plain.thinking.push_str(text);
                 plain.kept.extend(raw.as_deref().filter(|_| keep_thinking).map(parsed));
@@ -210,4 +212,88 @@ fn chat_usage(usage: &Value) -> Usage {
         cache_write_1h_tokens: 0,
         reasoning_tokens: reasoning,
     }
+}
+
+pub fn responses(stream: &str) -> Plain {
+    let frames = frames(stream);
+    let done = frames.iter().filter(|frame| frame["type"] == "response.output_item.done");
+    let items: Vec<Value> = done.map(|frame| frame["item"].clone()).collect();
+    let last = frames.iter().find(|frame| frame["type"] == "response.completed").unwrap();
+    response(&items, &last["response"])
+}
+
+pub fn responses_whole(body: &str) -> Plain {
+    let body: Value = serde_json::from_str(body).unwrap();
+    response(body["output"].as_array().unwrap(), &body)
+}
+
+fn response(items: &[Value], response: &Value) -> Plain {
+    let mut plain = Plain::default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for item in items {
+        match item["type"].as_str().unwrap() {
+            "message" => plain.text.extend(item["content"].as_array().unwrap().iter().map(|part| text(&part["text"]))),
+            "function_call" => {
+                let arguments = serde_json::from_str(item["arguments"].as_str().unwrap()).unwrap();
+                plain.calls.push((text(&item["call_id"]), text(&item["name"]), arguments));
+            }
+            "reasoning" => {
+                let parts: Vec<String> = item["summary"].as_array().unwrap().iter().map(|p| text(&p["text"])).collect();
+                plain.thinking += &parts.join("\n\n");
+            }
+            _ => plain.kept.push(item.clone()),
+        }
+    }
+    let usage = &response["usage"];
+    plain.usage = Some(Usage {
+        input_tokens: number(&usage["input_tokens"]),
+        output_tokens: number(&usage["output_tokens"]),
+        cache_read_tokens: number(&usage["input_tokens_details"]["cached_tokens"]),
+        reasoning_tokens: number(&usage["output_tokens_details"]["reasoning_tokens"]),
+        ..Usage::default()
+    });
+    plain.stop = if plain.calls.is_empty() { "end".into() } else { "tool_use".into() };
+    plain
+}
+
+pub fn gemini(stream: &str) -> Plain {
+    contents(&frames(stream))
+}
+
+pub fn gemini_whole(body: &str) -> Plain {
+    contents(&[serde_json::from_str(body).unwrap()])
+}
+
+fn contents(frames: &[Value]) -> Plain {
+    let mut plain = Plain::default();
+    for frame in frames {
+        let candidate = &frame["candidates"][0];
+        for part in candidate["content"]["parts"].as_array().into_iter().flatten() {
+            let text = part["text"].as_str().unwrap_or_default();
+            if part["thought"] == true {
+                plain.thinking += text;
+            } else {
+                plain.text += text;
+            }
+            if let Some(call) = part.get("functionCall") {
+                let id = call["id"].as_str().map_or_else(|| format!("call_{}", plain.calls.len() + 1), str::to_owned);
+                plain.calls.push((id, call["name"].as_str().unwrap().to_owned(), call["args"].clone()));
+            } else if text.is_empty() && part.get("thoughtSignature").is_some() {
+                plain.kept.push(part.clone());
+            }
+        }
+        if let Some(reason) = candidate["finishReason"].as_str() {
+            assert_eq!(reason, "STOP");
+        }
+        let usage = &frame["usageMetadata"];
+        plain.usage = Some(Usage {
+            input_tokens: number(&usage["promptTokenCount"]),
+            output_tokens: number(&usage["candidatesTokenCount"]) + number(&usage["thoughtsTokenCount"]),
+            cache_read_tokens: number(&usage["cachedContentTokenCount"]),
+            reasoning_tokens: number(&usage["thoughtsTokenCount"]),
+            ..Usage::default()
+        });
+    }
+    plain.stop = if plain.calls.is_empty() { "end".into() } else { "tool_use".into() };
+    plain
 }

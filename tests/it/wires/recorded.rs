@@ -24,14 +24,18 @@ fn vendor(wire: Wire) -> Option<PathBuf> {
 fn naive_stream(wire: Wire, stream: &str) -> Plain {
     match wire {
         Wire::Anthropic => naive::anthropic(stream),
+        Wire::OpenAiResponses => naive::responses(stream),
         Wire::OpenAiChat => naive::chat(stream),
+        Wire::Gemini => naive::gemini(stream),
     }
 }
 
 fn naive_whole(wire: Wire, body: &str) -> Plain {
     match wire {
         Wire::Anthropic => naive::anthropic_whole(body),
+        Wire::OpenAiResponses => naive::responses_whole(body),
         Wire::OpenAiChat => naive::chat_whole(body),
+        Wire::Gemini => naive::gemini_whole(body),
     }
 }
 
@@ -43,7 +47,10 @@ fn stop_ends(wire: Wire, stream: &str) -> usize {
             let frame = serde_json::from_str::<serde_json::Value>(data).unwrap_or_default();
             let reason = match wire {
                 Wire::Anthropic => &frame["delta"]["stop_reason"],
+                Wire::OpenAiResponses if frame["type"] == "response.completed" => &frame["response"]["status"],
+                Wire::OpenAiResponses => &serde_json::Value::Null,
                 Wire::OpenAiChat => &frame["choices"][0]["finish_reason"],
+                Wire::Gemini => &frame["candidates"][0]["finishReason"],
             };
             if reason.is_string() {
                 return at + line.trim_end().len();
@@ -73,6 +80,7 @@ fn check_stream(wire: Wire, name: &str, bytes: &[u8]) {
         assert_eq!((&cut_reply.blocks, &cut_reply.stop), (&reply.blocks, &reply.stop), "{name} cut at {cut}");
     }
     check_way_back(wire, name, &reply.blocks);
+    check_verbatim(wire, name, stream, &reply.blocks);
 }
 
 /// What the decoder kept verbatim stands verbatim in the next request.
@@ -84,8 +92,14 @@ fn check_way_back(wire: Wire, name: &str, blocks: &[Block]) {
         return;
     }
     let sent = String::from_utf8(out).unwrap();
-    let parsed: serde_json::Value = serde_json::from_str(&sent).unwrap();
-    assert_eq!(parsed["role"], "assistant", "{name}");
+    // Items stand side by side; the other wires make one message of a reply.
+    let listed = if wire == Wire::OpenAiResponses { format!("[{sent}]") } else { sent.clone() };
+    let parsed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    match wire {
+        Wire::Anthropic | Wire::OpenAiChat => assert_eq!(parsed["role"], "assistant", "{name}"),
+        Wire::Gemini => assert_eq!(parsed["role"], "model", "{name}"),
+        Wire::OpenAiResponses => {}
+    }
     for block in blocks {
         match (wire, block) {
             (_, Block::Raw { raw }) | (Wire::Anthropic, Block::Thinking { raw: Some(raw), .. }) => {
@@ -96,6 +110,44 @@ fn check_way_back(wire: Wire, name: &str, blocks: &[Block]) {
             }
             _ => {}
         }
+    }
+}
+
+/// The pieces that must stand in the next request as they were received: finished items, signed parts.
+fn verbatim(wire: Wire, stream: &str) -> Vec<String> {
+    let mut pieces = Vec::new();
+    for data in stream.lines().filter_map(|line| line.strip_prefix("data:")) {
+        let frame: serde_json::Value = serde_json::from_str(data).unwrap_or_default();
+        match wire {
+            Wire::OpenAiResponses if frame["type"] == "response.output_item.done" => {
+                let item = &data[data.find("\"item\":").unwrap() + 7..];
+                let mut values = serde_json::Deserializer::from_str(item).into_iter::<&serde_json::value::RawValue>();
+                pieces.push(values.next().unwrap().unwrap().get().to_owned());
+            }
+            Wire::Gemini => {
+                let signatures = data.split("\"thoughtSignature\": \"").skip(1);
+                pieces.extend(signatures.map(|rest| format!("\"thoughtSignature\": \"{}\"", rest.split('"').next().unwrap())));
+            }
+            _ => {}
+        }
+    }
+    pieces
+}
+
+/// Items and signatures of a recording go back byte for byte, unless nothing of the reply is stored at the provider.
+fn check_verbatim(wire: Wire, name: &str, stream: &str, blocks: &[Block]) {
+    let message = Message::Assistant { blocks: blocks.to_vec(), interrupted: false, refused: None };
+    let mut out = Vec::new();
+    wire.messages(&[message], false, &mut out);
+    let sent = String::from_utf8(out).unwrap();
+    let pieces = verbatim(wire, stream);
+    let unsealed = |piece: &String| piece.contains("\"type\":\"reasoning\"") && !piece.contains("\"encrypted_content\":\"");
+    if wire == Wire::OpenAiResponses && pieces.iter().any(unsealed) {
+        assert!(!sent.contains("\"id\":"), "{name}: ids without their reasoning");
+        return;
+    }
+    for piece in pieces {
+        assert!(sent.contains(&piece), "{name}: {piece} is not in {sent}");
     }
 }
 
@@ -127,6 +179,16 @@ fn check_recordings(wire: Wire, streams: usize, bodies: usize) {
 #[test]
 fn recordings_of_anthropic_are_read() {
     check_recordings(Wire::Anthropic, 26, 12);
+}
+
+#[test]
+fn recordings_of_the_responses_api_are_read() {
+    check_recordings(Wire::OpenAiResponses, 49, 27);
+}
+
+#[test]
+fn recordings_of_gemini_are_read() {
+    check_recordings(Wire::Gemini, 32, 27);
 }
 
 #[test]
@@ -165,11 +227,15 @@ fn captures_of_llama_cpp_are_read() {
     let mut streams = 0;
     for path in files(&own("llama.cpp"), ".http") {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let wire = if name.starts_with("anthropic") { Wire::Anthropic } else { Wire::OpenAiChat };
+        let wire = match name.split('-').next() {
+            Some("anthropic") => Wire::Anthropic,
+            Some("responses") => Wire::OpenAiResponses,
+            _ => Wire::OpenAiChat,
+        };
         let (status, headers, body) = response(&std::fs::read(&path).unwrap());
         let error = (status != 200).then(|| wire.error(status, &headers, &body, 0));
         match name.as_str() {
-            "anthropic-overflow.http" | "chat-overflow.http" => assert_eq!(
+            "anthropic-overflow.http" | "chat-overflow.http" | "responses-overflow.http" => assert_eq!(
                 error,
                 Some(ModelError::ContextOverflow {
                     message:
@@ -192,5 +258,5 @@ fn captures_of_llama_cpp_are_read() {
             }
         }
     }
-    assert_eq!(streams, 9);
+    assert_eq!(streams, 11);
 }

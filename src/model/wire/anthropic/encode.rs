@@ -101,6 +101,10 @@ fn user(say: &Say<'_>) -> Vec<Vec<u8>> {
     results.chain(texts.iter().map(|words| text(words))).collect()
 }
 
+fn is_thinking(raw: &str) -> bool {
+    matches!(history::kind(raw).as_deref(), Some("thinking" | "redacted_thinking"))
+}
+
 fn assistant(blocks: &[Block]) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     for block in blocks {
@@ -119,7 +123,7 @@ fn assistant(blocks: &[Block]) -> Vec<Vec<u8>> {
                 out.push(call);
             }
             // Reasoning of another wire is no block of this one.
-            Block::Thinking { raw: Some(raw), .. } if !raw.starts_with(r#"{"reasoning"#) => {
+            Block::Thinking { raw: Some(raw), .. } if is_thinking(raw) => {
                 out.push(raw.as_bytes().to_vec());
             }
             Block::Thinking { .. } => {}
