@@ -226,10 +226,10 @@ fn urls_are_the_vendors_own() {
         (Wire::OpenAiChat, "https://h/v1", "https://h/v1/chat/completions"),
         (Wire::Gemini, "https://h/v1beta/", "https://h/v1beta/models/m-1:streamGenerateContent?alt=sse"),
     ] {
-        assert_eq!(wire.url(base, "m-1"), url);
+        assert_eq!(wire.url_of(base, "m-1"), url);
     }
     assert_eq!(
-        Wire::Gemini.url("https://h/v1beta", "tunedModels/my model?"),
+        Wire::Gemini.url_of("https://h/v1beta", "tunedModels/my model?"),
         "https://h/v1beta/tunedModels/my%20model%3F:streamGenerateContent?alt=sse"
     );
 }
