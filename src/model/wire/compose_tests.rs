@@ -17,25 +17,33 @@ fn decoded(wire: Wire, bytes: &[u8]) -> Result<Reply, ModelError> {
 fn blocks(wire: Wire) -> Vec<Block> {
     let thinking = match wire {
         Wire::Anthropic => r#"{"type":"thinking","thinking":"hm\n","signature":"s=="}"#,
+        Wire::OpenAiResponses => {
+            r#"{"type":"reasoning","encrypted_content":"s==","summary":[{"type":"summary_text","text":"hm\n"}]}"#
+        }
         Wire::OpenAiChat => r#"{"reasoning_content":"hm\n"}"#,
+        Wire::Gemini => r#"{"text":"hm\n","thought":true,"thoughtSignature":"s=="}"#,
     };
+    // A call of this wire is whole or nothing.
+    let broken = if wire == Wire::Gemini { "{}" } else { "{\"comm" };
     vec![
         Block::Thinking { text: "hm\n".into(), raw: Some(thinking.into()) },
         Block::Text { text: "«secret:X»\n\"two\" lines\r\n".into() },
         Block::Raw { raw: r#"{"type":"server_thing","a":[1,2]}"#.into() },
         Block::Call { id: "a".into(), name: "bash".into(), arguments: r#"{"command":"ls \\ \n"}"#.into() },
-        Block::Call { id: "b".into(), name: "bash".into(), arguments: "{\"comm".into() },
+        Block::Call { id: "b".into(), name: "bash".into(), arguments: broken.into() },
         Block::Call { id: "c".into(), name: "grep".into(), arguments: "{}".into() },
     ]
 }
 
 fn usage(wire: Wire) -> Usage {
     let anthropic = wire == Wire::Anthropic;
+    // Google's writes of its cache are not reported.
+    let written = if wire == Wire::Gemini { 0 } else { 100 };
     Usage {
         input_tokens: 1_000,
         output_tokens: 50,
         cache_read_tokens: 600,
-        cache_write_tokens: 100,
+        cache_write_tokens: written,
         cache_write_1h_tokens: if anthropic { 40 } else { 0 },
         reasoning_tokens: if anthropic { 0 } else { 20 },
     }
@@ -54,18 +62,23 @@ fn what_was_composed_is_decoded() {
         let text = || vec![Block::Text { text: "so".into() }];
         let refused = match wire {
             Wire::Anthropic => vec!["refusal", r#"{"category":"x"}"#],
-            Wire::OpenAiChat => vec!["content_filter", "I will not"],
+            Wire::OpenAiResponses | Wire::OpenAiChat => vec!["content_filter", "I will not"],
+            Wire::Gemini => {
+                vec![r#"{"finishReason":"SAFETY","safetyRatings":[]}"#, r#"{"blockReason":"OTHER","n":1}"#]
+            }
         };
         let mut replies = vec![
             reply(blocks(wire), Stop::ToolUse),
             reply(blocks(wire), Stop::MaxTokens),
             reply(text(), Stop::End),
-            reply(text(), Stop::StopSequence),
-            reply(text(), Stop::ContextExceeded),
             reply(text(), Stop::Other("odd".into())),
             reply(Vec::new(), Stop::End),
             Reply { usage: None, model: None, input_transformations: None, ..reply(text(), Stop::End) },
         ];
+        if matches!(wire, Wire::Anthropic | Wire::OpenAiChat) {
+            replies.push(reply(text(), Stop::StopSequence));
+            replies.push(reply(text(), Stop::ContextExceeded));
+        }
         replies.extend(refused.into_iter().map(|words| reply(text(), Stop::Refused(words.into()))));
         for reply in replies {
             let bytes = wire.compose(&reply, true);
