@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::address::Address;
-use self::table::{Provider, Reasoning, Row, table};
+use self::table::{Provider, Reasoning, Row, own_name, table};
 use super::price::Price;
 use super::request::Front;
 use super::wire::Wire;
@@ -110,7 +110,7 @@ impl Endpoint {
 
     /// Where its calls go, without query parameters of its own.
     pub fn url(&self) -> String {
-        self.wire.url_of(&self.base_url, &self.model)
+        self.wire.url(&self.base_url, &self.model)
     }
 
     /// The start of a request's body.
@@ -308,16 +308,16 @@ fn split(spec: &ModelSpec, providers: &BTreeMap<String, ProviderSpec>) -> Result
             _ => spec.id.as_str(),
         };
         let valid = !provider.is_empty() && !model.is_empty();
-        return if valid { Ok((provider.clone(), model.to_owned())) } else { Err(not_a_name()) };
+        return if valid { Ok((ours(provider, providers), model.to_owned())) } else { Err(not_a_name()) };
     }
-    let known = |provider: &str| providers.contains_key(provider) || table().providers.contains_key(provider);
+    let known = |provider: &str| providers.contains_key(provider) || table().provider(provider).is_some();
     match spec.id.split_once('/') {
         Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
             if spec.base_url.is_some() && !known(provider) {
                 // The servers of own endpoints have models like `Qwen/Qwen3-8B`.
                 return Ok((UNNAMED.to_owned(), spec.id.clone()));
             }
-            Ok((provider.to_owned(), model.to_owned()))
+            Ok((ours(provider, providers), model.to_owned()))
         }
         None if spec.base_url.is_some() && !spec.id.is_empty() => Ok((UNNAMED.to_owned(), spec.id.clone())),
         None => {
@@ -331,6 +331,12 @@ fn split(spec: &ModelSpec, providers: &BTreeMap<String, ProviderSpec>) -> Result
         }
         Some(_) => Err(not_a_name()),
     }
+}
+
+/// The table's own name of a provider that has two, unless the goal file means another one by it.
+fn ours(provider: &str, providers: &BTreeMap<String, ProviderSpec>) -> String {
+    let name = if providers.contains_key(provider) { provider } else { own_name(provider) };
+    name.to_owned()
 }
 
 /// Where a model's requests go, and with which key.
@@ -356,7 +362,7 @@ impl Place {
     ) -> Result<Place, EndpointError> {
         let incomplete = |key| EndpointError::Incomplete { name: format!("{provider}/{model}"), key };
         let named = providers.get(provider);
-        let listed = table().providers.get(provider);
+        let listed = table().provider(provider);
         let own_key = |name: &Option<String>| match name {
             Some(name) => KeySource::Env(vec![name.clone()]),
             None => KeySource::None,

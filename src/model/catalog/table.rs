@@ -137,6 +137,11 @@ pub(super) fn table() -> &'static Table {
     &TABLE
 }
 
+/// The table's name of a provider that is also called otherwise.
+pub(super) fn own_name(provider: &str) -> &str {
+    if provider == "google" { "gemini" } else { provider }
+}
+
 /// Words that name another model when they follow a known id (`gpt-5-mini-fast` is not priced as `gpt-5-mini`).
 const OTHER_MODELS: [&str; 9] = ["codex", "fast", "flash", "lite", "mini", "nano", "pro", "turbo", "ultrafast"];
 
@@ -149,10 +154,15 @@ impl Table {
         self.models.iter().filter(fits).max_by_key(|row| row.name.len())
     }
 
+    /// The provider of that name, or of that other name.
+    pub fn provider(&self, name: &str) -> Option<&Provider> {
+        self.providers.get(own_name(name))
+    }
+
     /// The row that `like: provider/model` names.
     pub fn named(&self, name: &str) -> Option<&Row> {
         let (provider, model) = name.split_once('/')?;
-        self.row(provider, model)
+        self.row(own_name(provider), model)
     }
 }
 
@@ -185,7 +195,7 @@ mod tests {
     fn the_table_is_sorted_and_each_row_has_its_sources() {
         let table = table();
         assert_eq!(table.version, 1);
-        assert!(table.models.len() >= 14, "{} models", table.models.len());
+        assert!(table.models.len() >= 30, "{} models", table.models.len());
         assert!(table.models.is_sorted_by(|a, b| a.name < b.name), "sorted by name, no name twice");
         for row in &table.models {
             assert!(row.sources.len() >= 2, "{}: two sources", row.name);

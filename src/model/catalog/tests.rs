@@ -66,15 +66,43 @@ fn a_listed_model_brings_its_wire_window_and_price() {
 }
 
 #[test]
-fn an_openai_model_takes_the_effort_that_its_wire_needs_for_tools() {
+fn an_openai_model_speaks_responses_and_chat_when_it_is_told_to() {
     let endpoint = resolved(&named("openai/gpt-6-sol"));
-    assert_eq!(endpoint.wire, Wire::OpenAiChat);
-    assert_eq!(endpoint.reasoning_effort.as_deref(), Some("none"));
+    assert_eq!(endpoint.wire, Wire::OpenAiResponses);
+    assert_eq!(endpoint.url(), "https://api.openai.com/v1/responses");
+    assert_eq!(endpoint.reasoning_effort, None, "the provider's own default");
     assert!(endpoint.force_tool);
     let tier = endpoint.price.unwrap().above.unwrap();
     assert_eq!((tier.input_tokens, tier.price.input, tier.price.output), (272_000, 4_000_000, 15_000_000));
-    let spec = ModelSpec { reasoning_effort: Some("high".into()), ..named("openai/gpt-6-sol") };
+    let chat = ModelSpec { wire: Some(Wire::OpenAiChat), ..named("openai/gpt-6-sol") };
+    let endpoint = resolved(&chat);
+    assert_eq!((endpoint.wire, endpoint.url().as_str()), (Wire::OpenAiChat, "https://api.openai.com/v1/chat/completions"));
+    assert_eq!(endpoint.reasoning_effort.as_deref(), Some("none"), "what that wire needs for tools");
+    assert!(endpoint.own);
+    let spec = ModelSpec { reasoning_effort: Some("high".into()), ..chat };
     assert_eq!(resolved(&spec).reasoning_effort.as_deref(), Some("high"));
+}
+
+#[test]
+fn a_gemini_model_has_two_names_and_two_keys() {
+    for (variable, name) in [("GEMINI_API_KEY", "gemini/gemini-4-neon"), ("GOOGLE_API_KEY", "google/gemini-4-neon")] {
+        let env = TestEnv(vec![(variable, "k")]);
+        let endpoint = resolve(&self::named(name), &BTreeMap::new(), &BTreeMap::new(), &env).unwrap();
+        assert_eq!((endpoint.wire, endpoint.name().as_str()), (Wire::Gemini, "gemini/gemini-4-neon"));
+        assert_eq!(endpoint.key, KeySource::Env(vec!["GEMINI_API_KEY".into(), "GOOGLE_API_KEY".into()]));
+        assert_eq!(
+            endpoint.url(),
+            "https://generativelanguage.googleapis.com/v1beta/models/gemini-4-neon:streamGenerateContent?alt=sse"
+        );
+        assert_eq!(endpoint.price.map(|price| price.input), Some(3_000_000));
+    }
+    let error = resolve(&named("google/gemini-4-neon"), &BTreeMap::new(), &BTreeMap::new(), &TestEnv(vec![])).unwrap_err();
+    let EndpointError::MissingKey { variables, .. } = error else { panic!("{error}") };
+    assert_eq!(variables, ["GEMINI_API_KEY", "GOOGLE_API_KEY"]);
+    // A provider of the goal file may be called so, and is another one.
+    let own = BTreeMap::from([("google".to_owned(), local_provider().remove("local").unwrap())]);
+    let endpoint = resolve(&named("google/x"), &own, &BTreeMap::new(), &keys()).unwrap();
+    assert_eq!((endpoint.provider.as_str(), endpoint.wire), ("google", Wire::OpenAiChat));
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl Gateway {
             attempt: number,
             method: "POST",
             // Without its query parameters: they may hold a key.
-            url: &self.secrets.redact_str(&endpoint.wire.url(&endpoint.base_url)),
+            url: &self.secrets.redact_str(&endpoint.url()),
             request_headers: &[],
             front: &front,
             keep,
@@ -264,7 +264,7 @@ impl Gateway {
 }
 
 fn url(endpoint: &Endpoint) -> String {
-    let mut url = endpoint.wire.url(&endpoint.base_url);
+    let mut url = endpoint.url();
     for (index, (name, value)) in endpoint.query_params.iter().enumerate() {
         url.push(if index == 0 && !url.contains('?') { '?' } else { '&' });
         url.push_str(&format!("{}={}", encode(name), encode(value)));

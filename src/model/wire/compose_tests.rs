@@ -14,6 +14,12 @@ fn decoded(wire: Wire, bytes: &[u8]) -> Result<Reply, ModelError> {
     decoder.finish()
 }
 
+/// Without what is kept around blocks.
+fn unwrapped(mut reply: Reply) -> Reply {
+    reply.blocks.retain(|block| !matches!(block, Block::Thinking { raw: Some(raw), .. } if envelope::is(raw)));
+    reply
+}
+
 fn blocks(wire: Wire) -> Vec<Block> {
     let thinking = match wire {
         Wire::Anthropic => r#"{"type":"thinking","thinking":"hm\n","signature":"s=="}"#,
@@ -64,7 +70,7 @@ fn what_was_composed_is_decoded() {
             Wire::Anthropic => vec!["refusal", r#"{"category":"x"}"#],
             Wire::OpenAiResponses | Wire::OpenAiChat => vec!["content_filter", "I will not"],
             Wire::Gemini => {
-                vec![r#"{"finishReason":"SAFETY","safetyRatings":[]}"#, r#"{"blockReason":"OTHER","n":1}"#]
+                vec![r#"{"finishReason":"SAFETY","safetyRatings":[1]}"#, r#"{"blockReason":"OTHER","n":1}"#]
             }
         };
         let mut replies = vec![
@@ -82,7 +88,12 @@ fn what_was_composed_is_decoded() {
         replies.extend(refused.into_iter().map(|words| reply(text(), Stop::Refused(words.into()))));
         for reply in replies {
             let bytes = wire.compose(&reply, true);
-            assert_eq!(decoded(wire, &bytes), Ok(reply), "{}: {}", wire.name(), String::from_utf8_lossy(&bytes));
+            let shown = || format!("{}: {}", wire.name(), String::from_utf8_lossy(&bytes));
+            let whole = decoded(wire, &bytes);
+            assert_eq!(whole.clone().map(unwrapped), Ok(reply), "{}", shown());
+            // What is kept around blocks comes through as well.
+            let whole = whole.unwrap();
+            assert_eq!(decoded(wire, &wire.compose(&whole, true)), Ok(whole), "{}", shown());
         }
     }
 }

@@ -64,7 +64,7 @@ impl Wire {
 
     /// The URL of a call, from the base URL that the vendor's own clients take (a closing slash is forgiven). On one
     /// wire the model stands in it.
-    pub fn url_of(self, base_url: &str, model: &str) -> String {
+    pub fn url(self, base_url: &str, model: &str) -> String {
         let base = base_url.trim_end_matches('/');
         match self {
             Wire::Anthropic => format!("{base}/v1/messages"),
@@ -72,10 +72,6 @@ impl Wire {
             Wire::OpenAiChat => format!("{base}/chat/completions"),
             Wire::Gemini => gemini::url(base, model),
         }
-    }
-
-    pub fn url(self, base_url: &str) -> String {
-        self.url_of(base_url, "")
     }
 
     /// Headers of a call (names in lower case), the key's included when there is one.

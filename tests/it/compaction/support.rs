@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::goal::support::Case;
 pub use crate::goal::support::{Ended, met, unmet};
-use crate::provider::{Provider, Reply, Request, Script, Step, respond_with};
+use crate::provider::{Provider, Reply, Request, Script, Step, Wire, respond_with};
 use crate::sandbox::{Sandbox, json_lines};
 
 /// Stands in the goal; every agent request must hold it.
@@ -12,10 +12,16 @@ pub const GOAL: &str = "Count to the very end: goal-marker-4711.";
 
 /// A goal whose window has so many tokens. `more` are further lines.
 pub fn yaml(provider: &Provider, window: u64, more: &str) -> String {
+    yaml_on(Wire::Anthropic, provider, window, more)
+}
+
+/// The same on a wire.
+pub fn yaml_on(wire: Wire, provider: &Provider, window: u64, more: &str) -> String {
     format!(
         "goal: \"{GOAL}\"\n{more}\nlimits: {{steps: 6000, steps_per_iteration: 6000, cost: unlimited, stall: 50}}\n\
-         model: {{id: test/model-1, wire: anthropic, base_url: \"{}\", context_window: {window}, \
+         model: {{id: test/model-1, wire: {}, base_url: \"{}\", context_window: {window}, \
          max_output_tokens: 1024}}\n",
+        wire.name(),
         provider.url()
     )
 }
@@ -23,9 +29,15 @@ pub fn yaml(provider: &Provider, window: u64, more: &str) -> String {
 /// A case with a window; requests may be rewritten, and how often is held against the events.
 #[track_caller]
 pub fn case(script: Script, window: u64, more: &str) -> Case {
+    case_on(Wire::Anthropic, script, window, more)
+}
+
+/// The same on a wire.
+#[track_caller]
+pub fn case_on(wire: Wire, script: Script, window: u64, more: &str) -> Case {
     let provider = script.allow_rewrite().start();
     let sandbox = Sandbox::new();
-    let yaml = yaml(&provider, window, more);
+    let yaml = yaml_on(wire, &provider, window, more);
     Case::of(sandbox, provider, &yaml)
 }
 

@@ -7,4 +7,5 @@ mod provider_ends;
 mod resume;
 pub mod support;
 mod turns;
+mod wires;
 mod words;

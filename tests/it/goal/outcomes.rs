@@ -227,16 +227,18 @@ fn verdicts_in_prose_are_read_right() {
 
 #[test]
 fn a_judge_that_cannot_be_forced_is_asked_without() {
-    let script = Script::new()
-        .agent(Reply::text("done"))
-        .judge(Reply::error(400))
-        .judge(Reply::text("{\"verdict\": \"met\", \"reason\": \"ok\"}"));
-    let case = Case::new(script, "goal: x");
-    case.run().expect(Outcome::Met);
-    let asked = case.provider.judge_requests();
-    assert!(!asked[0].json()["tool_choice"].is_null());
-    assert_ne!(asked[1].json()["tool_choice"]["type"], "tool");
-    case.provider.finish();
+    for wire in Wire::ALL {
+        let script = Script::new()
+            .agent(Reply::text("done"))
+            .judge(Reply::error(400))
+            .judge(Reply::text("{\"verdict\": \"met\", \"reason\": \"ok\"}"));
+        let case = Case::within(Sandbox::new().wire(wire), script, "goal: x");
+        case.run().expect(Outcome::Met);
+        let asked = case.provider.judge_requests();
+        assert_eq!(asked[0].forced().as_deref(), Some("verdict"));
+        assert_eq!(asked[1].forced(), None);
+        case.provider.finish();
+    }
 }
 
 #[test]

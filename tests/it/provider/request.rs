@@ -205,6 +205,12 @@ impl Request {
         tool_names(&self.json()["tools"]).map(str::to_owned).collect()
     }
 
+    /// The one tool that it forces.
+    pub fn forced(&self) -> Option<String> {
+        let body = self.json();
+        forced_tool(&body["tool_choice"], &body["toolConfig"]).map(str::to_owned)
+    }
+
     /// The output limit it names.
     pub fn max_tokens(&self) -> Option<u64> {
         let body = self.json();

@@ -183,7 +183,7 @@ fn an_effort_is_said_in_the_wires_own_words() {
     let budget = |tokens: u64| format!(r#"{{"thinkingBudget":{tokens}}}"#);
     assert_eq!(
         efforts(Wire::Gemini, "gemini-3.1-pro-preview"),
-        ["minimal", "minimal", "low", "medium", "high", "xhigh"].map(level)
+        ["low", "minimal", "low", "medium", "high", "xhigh"].map(level)
     );
     assert_eq!(
         efforts(Wire::Gemini, "gemini-2.5-flash"),
@@ -226,10 +226,10 @@ fn urls_are_the_vendors_own() {
         (Wire::OpenAiChat, "https://h/v1", "https://h/v1/chat/completions"),
         (Wire::Gemini, "https://h/v1beta/", "https://h/v1beta/models/m-1:streamGenerateContent?alt=sse"),
     ] {
-        assert_eq!(wire.url_of(base, "m-1"), url);
+        assert_eq!(wire.url(base, "m-1"), url);
     }
     assert_eq!(
-        Wire::Gemini.url_of("https://h/v1beta", "tunedModels/my model?"),
+        Wire::Gemini.url("https://h/v1beta", "tunedModels/my model?"),
         "https://h/v1beta/tunedModels/my%20model%3F:streamGenerateContent?alt=sse"
     );
 }

@@ -46,7 +46,8 @@ fn sent(reply: &Reply) -> String {
 fn items(name: &str) -> Vec<String> {
     let stream = String::from_utf8(body(&format!("openai-responses/{name}"))).unwrap();
     let mut items = Vec::new();
-    for line in stream.lines().filter(|line| line.contains("response.output_item.done")) {
+    let done = "data: {\"type\":\"response.output_item.done\"";
+    for line in stream.lines().filter(|line| line.starts_with(done)) {
         let (head, item) = line.split_once(",\"item\":").unwrap();
         let index = head.rsplit_once("\"output_index\":").map_or(items.len(), |(_, index)| index.parse().unwrap());
         items.push((index, item.strip_suffix('}').unwrap().to_owned()));

@@ -137,11 +137,7 @@ fn each_malformed_line_has_its_message() {
         ),
         (
             "providers: {l: {wire: openai_chat, base_url: 'http://h'}}",
-            "4:17: providers.l.wire: `openai_chat` is not one of `anthropic`, `openai-chat`; did you mean `openai-chat`?",
-        ),
-        (
-            "providers: {l: {wire: gemini, base_url: 'http://h'}}",
-            "4:17: providers.l.wire: `gemini` is not in this version yet; there is `anthropic`, `openai-chat`",
+            "4:17: providers.l.wire: `openai_chat` is not one of `anthropic`, `openai-responses`, `openai-chat`, `gemini`; did you mean `openai-chat`?",
         ),
         (
             "providers: {l: {wire: anthropic, base_url: 'ftp://h'}}",

@@ -38,8 +38,8 @@ fn thinking(model: &str, effort: &str) -> String {
     };
     match effort {
         _ if model.contains("gemini-2") => format!(r#"{{"thinkingBudget":{budget}}}"#),
-        // Later models cannot leave it out: their least is `minimal`.
-        "none" => r#"{"thinkingLevel":"minimal"}"#.to_owned(),
+        // Later models cannot leave it out, and not all of them know `minimal`.
+        "none" => r#"{"thinkingLevel":"low"}"#.to_owned(),
         _ => format!(r#"{{"thinkingLevel":{}}}"#, string(effort)),
     }
 }
