@@ -12,6 +12,7 @@ mod provider;
 mod runner;
 mod spawn;
 mod table;
+mod wires;
 
 use std::error::Error;
 use std::io::Write;
@@ -77,6 +78,9 @@ fn bench(options: &Options) -> Result<bool> {
     let [_, provider] = &providers;
     let mut table = Table::default();
 
+    say("wires")?;
+    let wires = wires::measure(options.rounds)?;
+
     say("starts")?;
     let version = median(&repeat(STARTS, || runner::version(&options.spettro))?);
     let first = median(&repeat(STARTS, || {
@@ -125,6 +129,13 @@ fn bench(options: &Options) -> Result<bool> {
         let name = format!("command over a plain spawn, {} MiB of heap", spawn.heap_mib);
         let over = spawn.ours.saturating_sub(spawn.plain);
         table.row(name, format!("{} over {}", ms(over), ms(spawn.plain)), time(over, "0.5 ms", 0.5));
+    }
+    for cost in &wires {
+        let name = format!("{} decoded a second", cost.wire.name());
+        let limit = Limit::least(cost.megabytes, 200.0, "≥ 200 MB");
+        table.row(name, format!("{:.0} MB", cost.megabytes), limit);
+        let name = format!("{}: a step behind 2,000, over one behind 20", cost.wire.name());
+        table.row(name, format!("{:.2} ×", cost.growth), Limit::most(cost.growth, 1.5, "1.5 ×"));
     }
     let head = provider.fixed_head().ok_or("no request came")?;
     table.row("fixed head of a request", format!("{head} B"), Limit::most(head as f64, 12_288.0, "12 KB"));

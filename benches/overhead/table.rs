@@ -9,6 +9,10 @@ pub struct Limit {
 }
 
 impl Limit {
+    pub fn least(measured: f64, limit: f64, shown: impl Into<String>) -> Limit {
+        Limit { within: measured >= limit, shown: shown.into() }
+    }
+
     pub fn most(measured: f64, limit: f64, shown: impl Into<String>) -> Limit {
         Limit { within: measured <= limit, shown: shown.into() }
     }

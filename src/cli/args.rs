@@ -48,6 +48,8 @@ pub enum Verb {
     Cassette(CassetteArgs),
     /// Look at stored sessions, and make their history smaller
     Sessions(SessionsArgs),
+    /// List the models that are known, with windows and prices
+    Models(ModelsArgs),
     /// Tell a running agent something
     Steer(SteerArgs),
     /// End a running session, saving its state
@@ -166,6 +168,19 @@ pub enum CassetteVerb {
         #[arg(long)]
         force: bool,
     },
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  spettro models\n  spettro models gemini\n\n\
+                        Prices are dollars per million tokens; long requests may cost more. They are a table inside the \
+                        program: `--json` tells their date and where they stand.")]
+pub struct ModelsArgs {
+    /// Only this provider's
+    pub provider: Option<String>,
+
+    /// All that is known, as JSON; prices in millionths of a dollar per million tokens
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -4,6 +4,7 @@
 
 pub mod args;
 mod cassette;
+mod catalog;
 mod checks;
 mod crashed;
 mod dry_run;
@@ -61,6 +62,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
         Verb::Checks(args) => checks::checks(args, dispositions, &mut out, &mut err),
         Verb::Cassette(args) => cassette::cassette(args, &mut out),
         Verb::Sessions(args) => sessions::sessions(args, &mut out, &mut err),
+        Verb::Models(args) => catalog::models(args, &mut out),
         Verb::Steer(args) => steer::steer(args, &mut out),
         Verb::Stop(args) => stop::stop(args, &mut out),
         Verb::Jobs(args) => jobs::jobs(args, &mut out),

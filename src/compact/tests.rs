@@ -152,6 +152,23 @@ fn over_the_budget_the_oldest_rounds_go_first_and_then_the_newest_result_is_shor
 }
 
 #[test]
+fn each_wires_rule_says_which_reasoning_an_edit_takes_along() {
+    let history = run_of(5, 100);
+    let edit = |index: usize| vec![Edit::Text { entry: entry_name(history.entries()[index]), text: "short".into() }];
+    let range = |rule, from, edits: &[Edit]| {
+        let withheld = withheld(&history, rule, from, edits)?;
+        let place = |name: &String| history.entries().iter().position(|entry| entry_name(*entry) == *name);
+        Some((place(&withheld.from), withheld.until.as_ref().and_then(place)))
+    };
+    // The result at 4 was edited; the round from 9 on is open.
+    assert_eq!(range(AfterEdit::Keep, 1, &edit(4)), None);
+    assert_eq!(range(AfterEdit::WithholdBehind, 5, &edit(4)), Some((Some(5), Some(9))));
+    assert_eq!(range(AfterEdit::DropBefore, 1, &edit(4)), Some((Some(1), Some(4))));
+    assert_eq!(range(AfterEdit::DropBefore, 1, &edit(10)), Some((Some(1), Some(9))), "never that of the open round");
+    assert_eq!(range(AfterEdit::DropBefore, 1, &[]), None, "nothing was edited that is still there");
+}
+
+#[test]
 fn nothing_is_cut_where_there_is_nothing_to_cut() {
     assert_eq!(tail_start(&[user(Origin::Prompt, "x")], 3), None);
     assert_eq!(cut(&run_of(2, 100), 3, 10_000, Factor::default()), None);

@@ -8,12 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use self::address::Address;
 use self::table::{Provider, Reasoning, Row, own_name, table};
+pub use self::list::{Listed, listed};
 use super::price::Price;
 use super::request::Front;
 use super::wire::Wire;
 use crate::world::Env;
 
 mod address;
+mod list;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 //! has a request that breaks it.
 
 mod client;
+mod items;
 mod rules;
 mod scripts;
 mod streams;

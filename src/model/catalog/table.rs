@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::event::Micros;
 use crate::model::price::{Price, Tier};
@@ -38,9 +38,9 @@ pub(super) struct Provider {
 }
 
 /// How a model reasons. Whatever but `None` may be silent for minutes before it says something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Reasoning {
+pub enum Reasoning {
     None,
     /// A token budget in the request.
     Budget,
@@ -69,13 +69,10 @@ pub(super) struct Row {
     #[serde(deserialize_with = "price")]
     pub price: Price,
     #[serde(default)]
-    #[cfg_attr(not(test), expect(dead_code, reason = "for readers of the table"))]
     pub note: Option<String>,
     /// Year and month in which the sources were read.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for readers of the table"))]
     pub date: String,
     /// Where the facts stand, by name: two at least, and they agree.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for readers of the table"))]
     pub sources: Vec<String>,
 }
 

@@ -330,6 +330,18 @@ fn usable_models_are_those_with_a_key() {
 }
 
 #[test]
+fn the_list_has_every_row_with_its_wire_and_says_which_keys_are_set() {
+    let listed = listed(&TestEnv(vec![("GOOGLE_API_KEY", "k")]));
+    assert_eq!(listed.len(), table().models.len());
+    let row = listed.iter().find(|row| row.name == "gemini/gemini-3.1-pro-preview").unwrap();
+    assert!(row.is_of("google") && row.is_of("gemini") && !row.is_of("openai"));
+    assert_eq!((row.wire, row.window_tokens, row.price.output), (Wire::Gemini, 1_048_576, 12_000_000));
+    assert!(listed.iter().all(|row| row.key_set == row.is_of("gemini")));
+    let wires: std::collections::BTreeSet<&str> = listed.iter().map(|row| row.wire.name()).collect();
+    assert!(wires.contains("openai-responses") && wires.contains("anthropic") && wires.contains("openai-chat"));
+}
+
+#[test]
 fn an_endpoint_survives_being_frozen() {
     let endpoint = resolved(&named("anthropic/claude-haiku-5-5"));
     let json = serde_json::to_string(&endpoint).unwrap();

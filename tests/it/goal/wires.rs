@@ -82,7 +82,7 @@ fn what_broke_off_is_asked_again_and_its_calls_never_ran() {
         let ended = case.run().expect(Outcome::Met);
         assert!(!case.sandbox.exists("never"), "{}", wire.name());
         assert_eq!(case.sandbox.read("once"), "ran\n");
-        let errors: Vec<String> = ended.facts("attempt").iter().map(|fact| fact["error"].to_string()).collect();
+        let errors: Vec<String> = ended.facts("attempt").iter().map(|fact| fact["attempt"]["error"].to_string()).collect();
         assert_eq!(errors.len(), 3, "{}: {errors:?}", wire.name());
         assert!(errors[0].contains("cut off"), "{errors:?}");
         assert!(errors[1..].iter().all(|error| error.contains("rate limited")), "{errors:?}");
@@ -146,4 +146,20 @@ fn a_small_window_is_kept_on_every_wire() {
         assert!(case.provider.rewrites() > 0 && case.provider.count(Lane::Agent) > 60, "{}", wire.name());
         case.provider.finish();
     }
+}
+
+#[test]
+fn the_catalogue_can_be_listed() {
+    let sandbox = Sandbox::new();
+    sandbox.set("GOOGLE_API_KEY", "k");
+    let shown = sandbox.spawn(["models", "google"]).wait(crate::sandbox::PATIENCE).expect_code(0).stdout;
+    let row = shown.lines().find(|line| line.starts_with("gemini/gemini-2.5-pro ")).expect("a row");
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(words, ["gemini/gemini-2.5-pro", "gemini", "1048576", "65536", "1.25", "10.00", "set"]);
+    assert!(!shown.contains("openai/"), "{shown}");
+    let json = sandbox.spawn(["models", "--json"]).wait(crate::sandbox::PATIENCE).expect_code(0).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let sourced = |row: &serde_json::Value| row["sources"].as_array().is_some_and(|sources| sources.len() >= 2);
+    assert!(json.as_array().is_some_and(|rows| rows.len() >= 30 && rows.iter().all(sourced)));
+    sandbox.spawn(["models", "nobody"]).wait(crate::sandbox::PATIENCE).expect_code(2);
 }

@@ -116,7 +116,9 @@ impl Checker {
         }
         let edited = self.rewritten > 0;
         for part in parts.iter().filter(|part| part.get("thoughtSignature").is_some()) {
-            let known = sent.contains(part) && contains(&request.body, part.to_string().as_bytes());
+            // Equal as JSON; the text that was sent is the sent value's own.
+            let own = sent.iter().find(|sent| *sent == part);
+            let known = own.is_some_and(|own| contains(&request.body, own.to_string().as_bytes()));
             found.unless(known || edited, format!("{at}: a signed part was changed or serialized anew"));
         }
     }
