@@ -74,10 +74,9 @@ fn stream(wire: Wire) -> Vec<u8> {
             vec![json!({"type": "response.created", "response": {"status": "in_progress", "model": "m"}}).to_string()],
             vec![json!({"type": "response.completed", "response": {"status": "completed"}}).to_string()],
         ),
-        Wire::OpenAiChat => (
-            Vec::new(),
-            vec![json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}).to_string()],
-        ),
+        Wire::OpenAiChat => {
+            (Vec::new(), vec![json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}).to_string()])
+        }
         Wire::Gemini => (Vec::new(), vec![json!({"candidates": [{"finishReason": "STOP"}]}).to_string()]),
     };
     let piece = match wire {

@@ -25,7 +25,11 @@ pub fn models(args: &ModelsArgs, out: &mut dyn Write) -> Result<Outcome, Failure
         return Ok(Outcome::Met);
     }
     let wide = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-    writeln!(out, "{:<wide$}  {:<16}  {:>9}  {:>7}  {:>6}  {:>6}  key", "model", "wire", "window", "output", "$ in", "$ out")?;
+    writeln!(
+        out,
+        "{:<wide$}  {:<16}  {:>9}  {:>7}  {:>6}  {:>6}  key",
+        "model", "wire", "window", "output", "$ in", "$ out"
+    )?;
     for row in rows {
         let (input, output) = (Micros(row.price.input), Micros(row.price.output));
         let key = if row.key_set { "set" } else { "-" };

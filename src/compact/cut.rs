@@ -154,7 +154,9 @@ pub fn withheld(history: &History, rule: AfterEdit, from: usize, edits: &[Edit])
         AfterEdit::DropBefore => {
             let edited = |index: &usize| {
                 let name = entry_name(history.entries()[*index]);
-                edits.iter().any(|edit| matches!(edit, Edit::Text { entry, .. } | Edit::Arguments { entry, .. } if *entry == name))
+                edits.iter().any(
+                    |edit| matches!(edit, Edit::Text { entry, .. } | Edit::Arguments { entry, .. } if *entry == name),
+                )
             };
             (from..messages.len()).rev().find(edited)?.min(open)
         }

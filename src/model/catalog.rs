@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::address::Address;
-use self::table::{Provider, Reasoning, Row, own_name, table};
 pub use self::list::{Listed, listed};
+use self::table::{Provider, Reasoning, Row, own_name, table};
 use super::price::Price;
 use super::request::Front;
 use super::wire::Wire;

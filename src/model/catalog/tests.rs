@@ -76,7 +76,10 @@ fn an_openai_model_speaks_responses_and_chat_when_it_is_told_to() {
     assert_eq!((tier.input_tokens, tier.price.input, tier.price.output), (272_000, 4_000_000, 15_000_000));
     let chat = ModelSpec { wire: Some(Wire::OpenAiChat), ..named("openai/gpt-6-sol") };
     let endpoint = resolved(&chat);
-    assert_eq!((endpoint.wire, endpoint.url().as_str()), (Wire::OpenAiChat, "https://api.openai.com/v1/chat/completions"));
+    assert_eq!(
+        (endpoint.wire, endpoint.url().as_str()),
+        (Wire::OpenAiChat, "https://api.openai.com/v1/chat/completions")
+    );
     assert_eq!(endpoint.reasoning_effort.as_deref(), Some("none"), "what that wire needs for tools");
     assert!(endpoint.own);
     let spec = ModelSpec { reasoning_effort: Some("high".into()), ..chat };
@@ -96,7 +99,8 @@ fn a_gemini_model_has_two_names_and_two_keys() {
         );
         assert_eq!(endpoint.price.map(|price| price.input), Some(3_000_000));
     }
-    let error = resolve(&named("google/gemini-4-neon"), &BTreeMap::new(), &BTreeMap::new(), &TestEnv(vec![])).unwrap_err();
+    let error =
+        resolve(&named("google/gemini-4-neon"), &BTreeMap::new(), &BTreeMap::new(), &TestEnv(vec![])).unwrap_err();
     let EndpointError::MissingKey { variables, .. } = error else { panic!("{error}") };
     assert_eq!(variables, ["GEMINI_API_KEY", "GOOGLE_API_KEY"]);
     // A provider of the goal file may be called so, and is another one.

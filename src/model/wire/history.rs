@@ -79,11 +79,7 @@ pub(super) fn kind(raw: &str) -> Option<String> {
 
 /// Lets extra objects of these names add to the wire's own objects, field by field, instead of replacing them:
 /// `own` has the merged ones then, and what is returned are the other extra fields.
-pub(super) fn merged(
-    own: &mut [(&str, String)],
-    extra: &[(String, String)],
-    names: &[&str],
-) -> Vec<(String, String)> {
+pub(super) fn merged(own: &mut [(&str, String)], extra: &[(String, String)], names: &[&str]) -> Vec<(String, String)> {
     let mut left = Vec::new();
     for (name, value) in extra {
         let target = own.iter_mut().find(|(own, _)| own == name && names.contains(own));

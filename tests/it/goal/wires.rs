@@ -40,7 +40,12 @@ fn three_turns_with_tools_and_reasoning_on_every_wire() {
         }
         let usage = case.provider.served_usage();
         let billed: u64 = usage.values().map(|usage| usage.input + usage.output).sum();
-        assert_eq!(ended.result.usage_by_lane.values().map(|row| row.usage.total_tokens()).sum::<u64>(), billed, "{}: each token once", wire.name());
+        assert_eq!(
+            ended.result.usage_by_lane.values().map(|row| row.usage.total_tokens()).sum::<u64>(),
+            billed,
+            "{}: each token once",
+            wire.name()
+        );
         case.provider.finish();
     }
 }
@@ -82,7 +87,8 @@ fn what_broke_off_is_asked_again_and_its_calls_never_ran() {
         let ended = case.run().expect(Outcome::Met);
         assert!(!case.sandbox.exists("never"), "{}", wire.name());
         assert_eq!(case.sandbox.read("once"), "ran\n");
-        let errors: Vec<String> = ended.facts("attempt").iter().map(|fact| fact["attempt"]["error"].to_string()).collect();
+        let errors: Vec<String> =
+            ended.facts("attempt").iter().map(|fact| fact["attempt"]["error"].to_string()).collect();
         assert_eq!(errors.len(), 3, "{}: {errors:?}", wire.name());
         assert!(errors[0].contains("cut off"), "{errors:?}");
         assert!(errors[1..].iter().all(|error| error.contains("rate limited")), "{errors:?}");
@@ -117,8 +123,10 @@ fn an_overflow_is_learned_from_and_compacted_away_on_every_wire() {
         let agent = respond_with(|request: &Request| match request.lane_n {
             30 => Reply::overflow(16_000),
             n if n > 36 => Reply::complete("done"),
-            n => Reply::thinking(&format!("thought {n}"))
-                .and_call("bash", json!({"command": format!("echo {n}; head -c 900 /dev/zero | tr '\\0' x | fold -w 60")})),
+            n => Reply::thinking(&format!("thought {n}")).and_call(
+                "bash",
+                json!({"command": format!("echo {n}; head -c 900 /dev/zero | tr '\\0' x | fold -w 60")}),
+            ),
         });
         let script = Script::new().agent(agent.forever()).summarizer(summary()).judge(met());
         let case = case_on(wire, script, 100_000, "");
@@ -136,10 +144,8 @@ fn an_overflow_is_learned_from_and_compacted_away_on_every_wire() {
 #[test]
 fn a_small_window_is_kept_on_every_wire() {
     for wire in Wire::ALL {
-        let script = Script::new()
-            .agent(crate::compaction::support::steps(60, 1_500))
-            .summarizer(summary())
-            .judge(met());
+        let script =
+            Script::new().agent(crate::compaction::support::steps(60, 1_500)).summarizer(summary()).judge(met());
         let case = case_on(wire, script, 16_000, "");
         let ended = case.run().expect(Outcome::Met);
         crate::compaction::support::audit(&case, &ended, 16_000);

@@ -56,8 +56,8 @@ impl Asked {
             system_instruction: Value,
         }
         let few: Few = serde_json::from_slice(body).unwrap_or_default();
-        let judges =
-            tool_names(&few.tools).any(|name| name == "verdict") || forced_tool(&few.tool_choice, &few.tool_config) == Some("verdict");
+        let judges = tool_names(&few.tools).any(|name| name == "verdict")
+            || forced_tool(&few.tool_choice, &few.tool_config) == Some("verdict");
         // The system prompt of the chat wire stands among the messages, which are not built: it comes first.
         let notes = "You write the working notes of a coding agent";
         let head = &body[..body.len().min(2_000)];
@@ -237,7 +237,8 @@ impl Request {
                     is_error: false,
                 });
             }
-            for response in message["parts"].as_array().into_iter().flatten().filter_map(|p| p.get("functionResponse")) {
+            for response in message["parts"].as_array().into_iter().flatten().filter_map(|p| p.get("functionResponse"))
+            {
                 let error = response["response"]["error"].as_str();
                 let text = error.or(response["response"]["result"].as_str());
                 results.push(ToolResult {

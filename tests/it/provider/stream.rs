@@ -92,9 +92,7 @@ fn usage(reply: &Reply, asked: &Asked) -> Option<Usage> {
 fn as_reported(wire: Wire, usage: Usage) -> Usage {
     match wire {
         Wire::Anthropic => Usage { reasoning: 0, ..usage },
-        Wire::OpenAiResponses | Wire::OpenAiChat | Wire::Gemini => {
-            Usage { cache_write: 0, cache_write_1h: 0, ..usage }
-        }
+        Wire::OpenAiResponses | Wire::OpenAiChat | Wire::Gemini => Usage { cache_write: 0, cache_write_1h: 0, ..usage },
     }
 }
 

@@ -12,7 +12,11 @@ fn complaints(wire: Wire, body: &Value) -> Vec<String> {
 /// The complaints about a request, behind a first one that got this reply.
 fn after(wire: Wire, reply: Option<Reply>, body: &Value) -> Vec<String> {
     let script = Script::new().judge(Reply::text("a").forever());
-    let provider = reply.iter().fold(script, |script, reply| script.agent(reply.clone())).agent(Reply::text("x").forever()).start();
+    let provider = reply
+        .iter()
+        .fold(script, |script, reply| script.agent(reply.clone()))
+        .agent(Reply::text("x").forever())
+        .start();
     let mut client = Client::new(&provider);
     if reply.is_some() {
         client.ask(wire, &request(wire, hello_on(wire)));
@@ -212,7 +216,10 @@ fn requests_answer_what_tests_ask() {
         let [call, result] = round(wire, "a");
         Client::new(&provider).ask(wire, &request(wire, json!([user(wire), call, result, user(wire)])));
         let request = provider.wait_for_lane_request(Lane::Agent, 1, SOON);
-        assert_eq!((request.system().as_str(), request.tool_names(), request.max_tokens()), ("be good", vec!["bash".into()], Some(100)));
+        assert_eq!(
+            (request.system().as_str(), request.tool_names(), request.max_tokens()),
+            ("be good", vec!["bash".into()], Some(100))
+        );
         let results = request.tool_results();
         assert_eq!((results.len(), results[0].id.as_str(), results[0].text.as_str()), (1, "a", "ok"));
         assert_eq!(request.new_text(), "hello");

@@ -92,13 +92,10 @@ fn fronts_name_model_limit_and_hints() {
 #[test]
 fn a_tool_is_forced_in_the_wires_own_words() {
     let forced = Front { force_tool: Some("verdict"), ..front(&[]) };
+    assert!(fronts(Wire::OpenAiResponses, &forced).ends_with(r#""tool_choice":{"type":"function","name":"verdict"},"#));
     assert!(
-        fronts(Wire::OpenAiResponses, &forced).ends_with(r#""tool_choice":{"type":"function","name":"verdict"},"#)
-    );
-    assert!(
-        fronts(Wire::Gemini, &forced).ends_with(
-            r#""toolConfig":{"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["verdict"]}},"#
-        )
+        fronts(Wire::Gemini, &forced)
+            .ends_with(r#""toolConfig":{"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["verdict"]}},"#)
     );
 }
 
@@ -362,7 +359,10 @@ fn chat_keeps_reasoning_of_its_own() {
     // On the other wire, and alone, it is nothing that could be sent.
     assert!(!encoded(Wire::Anthropic, &[own]).contains("Hm"));
     for wire in Wire::ALL {
-        assert!(wire == Wire::OpenAiChat || !encoded(wire, &[assistant(vec![reasoning(r#"{"reasoning_content":"Hm"}"#)])]).contains("Hm"));
+        assert!(
+            wire == Wire::OpenAiChat
+                || !encoded(wire, &[assistant(vec![reasoning(r#"{"reasoning_content":"Hm"}"#)])]).contains("Hm")
+        );
         let alone = assistant(vec![reasoning(r#"{"type":"thinking","thinking":"Hm"}"#)]);
         assert_eq!(encoded(wire, &[alone]), "");
     }

@@ -126,10 +126,7 @@ fn thoughts_are_no_text_and_go_back_where_they_are_signed() {
     assert_eq!((decoded.thinking.as_str(), decoded.text.as_str()), ("First thissealed", "So."));
     let reply = decoded.reply.unwrap();
     assert_eq!(reply.blocks[0], Block::Thinking { text: "First this".into(), raw: None });
-    assert_eq!(
-        sent(&reply),
-        model(r#"{"text":"sealed","thought":true,"thoughtSignature":"c2lnMQ=="},{"text":"So."}"#)
-    );
+    assert_eq!(sent(&reply), model(r#"{"text":"sealed","thought":true,"thoughtSignature":"c2lnMQ=="},{"text":"So."}"#));
 }
 
 #[test]
@@ -164,10 +161,7 @@ fn refusals_keep_their_details_and_lose_their_calls() {
     assert_eq!(reply.stop, Stop::Refused(format!(r#"{{"finishReason":"SAFETY","safetyRatings":{ratings}}}"#)));
     assert_eq!((reply.text().as_str(), reply.calls().count()), ("I will ", 0));
     let blocked = self::reply("blocked.sse");
-    assert_eq!(
-        blocked.stop,
-        Stop::Refused(r#"{"blockReason":"PROHIBITED_CONTENT","safetyRatings":[]}"#.into())
-    );
+    assert_eq!(blocked.stop, Stop::Refused(r#"{"blockReason":"PROHIBITED_CONTENT","safetyRatings":[]}"#.into()));
     assert_eq!(blocked.usage.map(|usage| usage.input_tokens), Some(9));
     assert_eq!(self::reply("recitation.sse").stop, Stop::Refused(r#"{"finishReason":"RECITATION"}"#.into()));
     assert_eq!(self::reply("not-blocked.sse").stop, Stop::End);

@@ -69,7 +69,9 @@ fn overlapping_items_go_by_their_place() {
 
 #[test]
 fn items_go_back_byte_for_byte() {
-    for name in ["overlapping.sse", "reasoning.sse", "reasoning-open.sse", "escaped.sse", "parts.sse", "unknown-items.sse"] {
+    for name in
+        ["overlapping.sse", "reasoning.sse", "reasoning-open.sse", "escaped.sse", "parts.sse", "unknown-items.sse"]
+    {
         assert_eq!(sent(&reply(name)), items(name).join(","), "{name}");
     }
 }
@@ -103,10 +105,7 @@ fn reasoning_is_read_and_kept_whole() {
     let reply = decoded.reply.unwrap();
     assert_eq!(
         reply.blocks[0],
-        Block::Thinking {
-            text: "First \"this\"\n\nthen\nthat".into(),
-            raw: Some(items("reasoning.sse").remove(0)),
-        }
+        Block::Thinking { text: "First \"this\"\n\nthen\nthat".into(), raw: Some(items("reasoning.sse").remove(0)) }
     );
     let Block::Thinking { text, raw: Some(_) } = &self::reply("reasoning-open.sse").blocks[0] else { panic!() };
     assert_eq!(text, "hm", "open models say what they think");
@@ -162,7 +161,13 @@ fn a_reply_cut_at_its_cap_is_whole_and_none_of_its_calls_goes_back() {
 fn usage_includes_what_was_cached() {
     assert_eq!(
         reply("overlapping.sse").usage,
-        Some(Usage { input_tokens: 10, output_tokens: 5, cache_read_tokens: 4, reasoning_tokens: 2, ..Usage::default() })
+        Some(Usage {
+            input_tokens: 10,
+            output_tokens: 5,
+            cache_read_tokens: 4,
+            reasoning_tokens: 2,
+            ..Usage::default()
+        })
     );
     assert_eq!(reply("usage-late.sse").usage, None);
 }
@@ -181,10 +186,7 @@ fn an_error_inside_a_200_is_typed_and_ends_the_reading() {
         error("error-event.sse"),
         ModelError::RateLimited { message: "Please try again in 7s".into(), wait: Some(Duration::from_secs(7)) }
     );
-    assert_eq!(
-        error("error-nested.sse"),
-        ModelError::RateLimited { message: "Too Many Requests".into(), wait: None }
-    );
+    assert_eq!(error("error-nested.sse"), ModelError::RateLimited { message: "Too Many Requests".into(), wait: None });
     assert_eq!(error("error-200.json"), ModelError::Overloaded { message: "m".into(), wait: None });
     assert!(matches!(error("cancelled.sse"), ModelError::Overloaded { .. }));
 }
@@ -228,10 +230,7 @@ fn without_a_place_items_go_by_their_ids() {
 fn each_call_has_its_own_id() {
     let reply = reply("same-ids.sse");
     let calls: Vec<_> = reply.calls().collect();
-    assert_eq!(
-        calls,
-        [("c", "bash", "{}"), ("call_2", "bash", r#"{"a":1}"#), ("call_3", "bash", r#"{"b": 2}"#)]
-    );
+    assert_eq!(calls, [("c", "bash", "{}"), ("call_2", "bash", r#"{"a":1}"#), ("call_3", "bash", r#"{"b": 2}"#)]);
     let sent = format!("[{}]", sent(&reply));
     let sent: serde_json::Value = serde_json::from_str(&sent).unwrap();
     assert_eq!(sent[1]["call_id"], "call_2", "the item of an id that was taken is written anew");

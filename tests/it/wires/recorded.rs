@@ -126,7 +126,9 @@ fn verbatim(wire: Wire, stream: &str) -> Vec<String> {
             }
             Wire::Gemini => {
                 let signatures = data.split("\"thoughtSignature\": \"").skip(1);
-                pieces.extend(signatures.map(|rest| format!("\"thoughtSignature\": \"{}\"", rest.split('"').next().unwrap())));
+                pieces.extend(
+                    signatures.map(|rest| format!("\"thoughtSignature\": \"{}\"", rest.split('"').next().unwrap())),
+                );
             }
             _ => {}
         }
@@ -141,7 +143,8 @@ fn check_verbatim(wire: Wire, name: &str, stream: &str, blocks: &[Block]) {
     wire.messages(&[message], false, &mut out);
     let sent = String::from_utf8(out).unwrap();
     let pieces = verbatim(wire, stream);
-    let unsealed = |piece: &String| piece.contains("\"type\":\"reasoning\"") && !piece.contains("\"encrypted_content\":\"");
+    let unsealed =
+        |piece: &String| piece.contains("\"type\":\"reasoning\"") && !piece.contains("\"encrypted_content\":\"");
     if wire == Wire::OpenAiResponses && pieces.iter().any(unsealed) {
         assert!(!sent.contains("\"id\":"), "{name}: ids without their reasoning");
         return;

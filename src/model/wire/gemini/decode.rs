@@ -278,8 +278,15 @@ fn stop(reason: &str, candidate: &Candidate<'_>) -> Result<Stop, ModelError> {
     Ok(match reason {
         "STOP" => Stop::End,
         "MAX_TOKENS" => Stop::MaxTokens,
-        "SAFETY" | "RECITATION" | "LANGUAGE" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY"
-        | "IMAGE_PROHIBITED_CONTENT" | "IMAGE_RECITATION" => Stop::Refused(details(reason, candidate)),
+        "SAFETY"
+        | "RECITATION"
+        | "LANGUAGE"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "IMAGE_RECITATION" => Stop::Refused(details(reason, candidate)),
         // The model wrote a call that is none; another time it may write a good one.
         "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "TOO_MANY_TOOL_CALLS" | "MALFORMED_RESPONSE" => {
             return Err(ModelError::Malformed(told()));

@@ -12,13 +12,11 @@ use crate::session::{Block, Message};
 const REST: [&str; 4] = ["systemInstruction", "system_instruction", "tools", "contents"];
 
 pub fn front(front: &Front<'_>) -> Vec<u8> {
-    let thinking = front.reasoning_effort.map_or(String::new(), |effort| {
-        format!(r#","thinkingConfig":{}"#, thinking(front.model, effort))
-    });
-    let mut fields = vec![(
-        "generationConfig",
-        format!(r#"{{"maxOutputTokens":{}{thinking}}}"#, front.max_output_tokens),
-    )];
+    let thinking = front
+        .reasoning_effort
+        .map_or(String::new(), |effort| format!(r#","thinkingConfig":{}"#, thinking(front.model, effort)));
+    let mut fields =
+        vec![("generationConfig", format!(r#"{{"maxOutputTokens":{}{thinking}}}"#, front.max_output_tokens))];
     if let Some(tool) = front.force_tool {
         let config = format!(r#"{{"mode":"ANY","allowedFunctionNames":[{}]}}"#, string(tool));
         fields.push(("toolConfig", format!(r#"{{"functionCallingConfig":{config}}}"#)));

@@ -149,9 +149,9 @@ fn typed(
             }
         }
         "array" => {
-            let items = schema.get("items").map_or_else(|| json!({"type": "STRING"}), |items| {
-                Value::Object(convert(items, named, depth + 1))
-            });
+            let items = schema
+                .get("items")
+                .map_or_else(|| json!({"type": "STRING"}), |items| Value::Object(convert(items, named, depth + 1)));
             out.insert("items".into(), items);
         }
         "object" => {

@@ -30,9 +30,8 @@ pub(in super::super) fn compose(reply: &Reply, whole: bool) -> Vec<u8> {
         event("response.output_item.done", &format!(",\"output_index\":{index},\"item\":{item}"));
     }
     if whole {
-        let details = details.map_or(String::new(), |reason| {
-            format!(",\"incomplete_details\":{{\"reason\":{}}}", json::string(reason))
-        });
+        let details = details
+            .map_or(String::new(), |reason| format!(",\"incomplete_details\":{{\"reason\":{}}}", json::string(reason)));
         let response = format!("{{\"status\":{}{details}{about}}}", json::string(status));
         event(&format!("response.{status}"), &format!(",\"response\":{response}"));
     }

@@ -234,7 +234,9 @@ impl Reader for Response {
             _ if !refusal.is_empty() => Stop::Refused(refusal),
             stop => stop.unwrap_or(Stop::End),
         };
-        if stop != Stop::MaxTokens && blocks.iter().any(|block| matches!(block, Block::Call { name, .. } if name.is_empty())) {
+        if stop != Stop::MaxTokens
+            && blocks.iter().any(|block| matches!(block, Block::Call { name, .. } if name.is_empty()))
+        {
             return Err(ModelError::Malformed("a tool call without a name".into()));
         }
         let (blocks, stop) = settle(blocks, stop);
@@ -355,11 +357,16 @@ impl Response {
             ("failed", _) => {
                 return Err(match body.error.filter(|error| !json::is_hollow(error)) {
                     Some(error) => error::in_reply(error.get().as_bytes()),
-                    None => ModelError::Overloaded { message: "the response failed, without a reason".into(), wait: None },
+                    None => {
+                        ModelError::Overloaded { message: "the response failed, without a reason".into(), wait: None }
+                    }
                 });
             }
             ("cancelled", _) => {
-                return Err(ModelError::Overloaded { message: "the provider cancelled the response".into(), wait: None });
+                return Err(ModelError::Overloaded {
+                    message: "the provider cancelled the response".into(),
+                    wait: None,
+                });
             }
             (other, _) => return Err(ModelError::Malformed(format!("a response that is `{other}` is none"))),
         });

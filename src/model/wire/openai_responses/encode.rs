@@ -73,8 +73,10 @@ pub fn messages(messages: &[Message], follows: bool, out: &mut Vec<u8>) -> u64 {
                     send(&item);
                 }
                 if !texts.is_empty() {
-                    let parts: Vec<String> =
-                        texts.iter().map(|text| format!(r#"{{"type":"input_text","text":{}}}"#, string(text))).collect();
+                    let parts: Vec<String> = texts
+                        .iter()
+                        .map(|text| format!(r#"{{"type":"input_text","text":{}}}"#, string(text)))
+                        .collect();
                     send(format!(r#"{{"type":"message","role":"user","content":[{}]}}"#, parts.join(",")).as_bytes());
                 }
             }
@@ -112,7 +114,9 @@ fn assistant(blocks: &[Block]) -> Vec<String> {
                 }
                 item.unwrap_or_else(|| {
                     let text = string(text);
-                    format!(r#"{{"type":"message","role":"assistant","content":[{{"type":"output_text","text":{text}}}]}}"#)
+                    format!(
+                        r#"{{"type":"message","role":"assistant","content":[{{"type":"output_text","text":{text}}}]}}"#
+                    )
                 })
             }
             Block::Call { id, name, arguments } => {

@@ -109,7 +109,8 @@ impl Checker {
         // Arguments may have been made shorter; of a reply that was cut the calls are gone.
         let shape = |parts: &[Value], calls: bool| -> Vec<(bool, Value, Value)> {
             let kept = parts.iter().filter(|part| calls || !is_call(part));
-            kept.map(|part| (is_call(part), part["functionCall"]["id"].clone(), part["thoughtSignature"].clone())).collect()
+            kept.map(|part| (is_call(part), part["functionCall"]["id"].clone(), part["thoughtSignature"].clone()))
+                .collect()
         };
         if shape(parts, true) != shape(sent, true) && shape(parts, true) != shape(sent, false) {
             return found.say(format!("{at}: the parts of the reply or their signatures are not as they were sent"));

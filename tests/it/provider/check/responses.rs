@@ -19,7 +19,10 @@ fn is_models(item: &Value) -> bool {
 impl Checker {
     pub(super) fn responses(&self, request: &Request, body: &Value, found: &mut Found) {
         found.unless(body["store"] == false, "`store` is not false");
-        found.unless(body["include"] == json!(["reasoning.encrypted_content"]), "the encrypted reasoning is not asked for");
+        found.unless(
+            body["include"] == json!(["reasoning.encrypted_content"]),
+            "the encrypted reasoning is not asked for",
+        );
         found.unless(body.get("previous_response_id").is_none(), "nothing is stored that could be continued");
         found.unless(!body["instructions"].as_str().is_some_and(blank), "`instructions` is empty");
         for tool in body["tools"].as_array().into_iter().flatten() {
