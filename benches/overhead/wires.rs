@@ -1,7 +1,7 @@
 //! What the wires themselves cost: bytes of a long reply decoded in a second, and a request's new messages encoded
 //! behind a short and a long history.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 use spettro::model::wire::Wire;
@@ -33,14 +33,21 @@ pub fn measure(rounds: usize) -> Result<Vec<Cost>> {
             for _ in 0..rounds.max(3) {
                 best = best.min(decode(wire, &stream)?);
             }
-            let growth = step(wire, 2_000).as_secs_f64() / step(wire, 20).as_secs_f64();
+            let growth = step(wire, 2_000)?.as_secs_f64() / step(wire, 20)?.as_secs_f64();
             Ok(Cost { wire, megabytes: stream.len() as f64 / best.as_secs_f64() / 1e6, growth })
         })
         .collect()
 }
 
+/// The time that this thread has spent on a core, so that neighbours do not count.
+fn on_core() -> Result<Duration> {
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let spent = times.split(' ').next().ok_or("no times of this thread")?;
+    Ok(Duration::from_nanos(spent.parse()?))
+}
+
 fn decode(wire: Wire, stream: &[u8]) -> Result<Duration> {
-    let started = Instant::now();
+    let started = on_core()?;
     let mut decoder = wire.decoder();
     let mut deltas = Vec::new();
     for chunk in stream.chunks(READ_BYTES) {
@@ -48,7 +55,7 @@ fn decode(wire: Wire, stream: &[u8]) -> Result<Duration> {
         deltas.clear();
     }
     let reply = decoder.finish()?;
-    let took = started.elapsed();
+    let took = on_core()?.saturating_sub(started);
     if reply.text().is_empty() {
         return Err(format!("{}: the stream was not understood", wire.name()).into());
     }
@@ -103,7 +110,7 @@ fn stream(wire: Wire) -> Vec<u8> {
 }
 
 /// The time of one step's messages behind so many steps; the median of the last ones.
-fn step(wire: Wire, before: usize) -> Duration {
+fn step(wire: Wire, before: usize) -> Result<Duration> {
     let no_tools: &[ToolSchema] = &[];
     let mut rest = Rest::new(wire, &wire.head("be good", no_tools));
     rest.seal(&[Message::User { origin: Origin::Prompt, text: "go".into() }]);
@@ -113,12 +120,12 @@ fn step(wire: Wire, before: usize) -> Duration {
         let said = Message::Assistant { blocks: vec![call], interrupted: false, refused: None };
         let text = "a line of output\n".repeat(40);
         let result = Message::Tool { call_id: format!("c{n}"), tool: "bash".into(), text, is_error: false };
-        let started = Instant::now();
+        let started = on_core()?;
         rest.seal(&[said, result]);
         std::hint::black_box(rest.digest());
-        times.push(started.elapsed());
+        times.push(on_core()?.saturating_sub(started));
     }
     let mut last = times.split_off(before);
     last.sort();
-    last[last.len() / 2]
+    Ok(last[last.len() / 2])
 }

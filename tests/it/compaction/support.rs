@@ -10,13 +10,8 @@ use crate::sandbox::{Sandbox, json_lines};
 /// Stands in the goal; every agent request must hold it.
 pub const GOAL: &str = "Count to the very end: goal-marker-4711.";
 
-/// A goal whose window has so many tokens. `more` are further lines.
-pub fn yaml(provider: &Provider, window: u64, more: &str) -> String {
-    yaml_on(Wire::Anthropic, provider, window, more)
-}
-
-/// The same on a wire.
-pub fn yaml_on(wire: Wire, provider: &Provider, window: u64, more: &str) -> String {
+/// A goal on a wire whose window has so many tokens. `more` are further lines.
+pub fn yaml(wire: Wire, provider: &Provider, window: u64, more: &str) -> String {
     format!(
         "goal: \"{GOAL}\"\n{more}\nlimits: {{steps: 6000, steps_per_iteration: 6000, cost: unlimited, stall: 50}}\n\
          model: {{id: test/model-1, wire: {}, base_url: \"{}\", context_window: {window}, \
@@ -37,7 +32,7 @@ pub fn case(script: Script, window: u64, more: &str) -> Case {
 pub fn case_on(wire: Wire, script: Script, window: u64, more: &str) -> Case {
     let provider = script.allow_rewrite().start();
     let sandbox = Sandbox::new();
-    let yaml = yaml_on(wire, &provider, window, more);
+    let yaml = yaml(wire, &provider, window, more);
     Case::of(sandbox, provider, &yaml)
 }
 
