@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::Result;
 use crate::provider::{BEFORE_TEXT, END, Provider, TEXT_LENGTH, find};
+use crate::runner;
 
 const CLOSE: &[u8] = b"]}";
 
@@ -20,6 +21,8 @@ pub fn run(provider: &Provider, steps: usize, head: usize) -> Result<Vec<Duratio
 }
 
 fn session(provider: &Provider, steps: usize, head: usize) -> Result<()> {
+    // Its commands see what those of spettro see: what a shell does first depends on it.
+    let folder = tempfile::tempdir()?;
     let mut stream = TcpStream::connect(provider.address())?;
     stream.set_nodelay(true)?;
     let system = "x".repeat(head);
@@ -49,6 +52,8 @@ fn session(provider: &Provider, steps: usize, head: usize) -> Result<()> {
         let command = std::str::from_utf8(&reply[at..at + BEFORE_TEXT.len() + TEXT_LENGTH])?;
         let output = Command::new("bash")
             .args(["-c", command])
+            .env_clear()
+            .envs(runner::environment(folder.path()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())

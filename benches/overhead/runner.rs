@@ -1,5 +1,6 @@
 //! The built program in a folder of its own.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -64,9 +65,7 @@ impl<'a> Launch<'a> {
             .args(["run", "--quiet", "--goal", "goal.yaml"])
             .current_dir(self.folder.path())
             .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", self.folder.path().join("home"))
-            .env("TMPDIR", self.folder.path().join("tmp"))
+            .envs(environment(self.folder.path()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -93,6 +92,15 @@ impl<'a> Launch<'a> {
             sizes: sizes.try_recv().unwrap_or_default(),
         })
     }
+}
+
+/// The environment of either client.
+pub fn environment(folder: &Path) -> [(&'static str, OsString); 3] {
+    [
+        ("PATH", std::env::var_os("PATH").unwrap_or_default()),
+        ("HOME", folder.join("home").into_os_string()),
+        ("TMPDIR", folder.join("tmp").into_os_string()),
+    ]
 }
 
 /// The time of one `--version`.

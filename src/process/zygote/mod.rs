@@ -1,8 +1,8 @@
-//! One small process, started before anything else, that forks a supervisor for each command.
+//! One small process, started before anything else, that forks a supervisor for each command, one ahead.
 //!
 //! Forking the runner itself would cost more with each megabyte it has; the zygote stays small. The runner sends
-//! it nothing but two descriptors, the command's control socket and output pipe, and talks to the supervisor over
-//! the socket. Whoever dies closes a descriptor somebody else is watching: the runner's death ends every tree, a
+//! nothing but two descriptors, the command's control socket and output pipe, to the supervisor that waits, and talks
+//! to it over the socket. Whoever dies closes a descriptor somebody else is watching: the runner's death ends every tree, a
 //! supervisor's death is seen by the runner, the zygote's death reaches its supervisors as a signal.
 
 mod server;
@@ -45,8 +45,8 @@ impl Backend {
 
     /// Starts the tree of `request`, with `output` as its output. `WouldBlock` when the zygote has fallen behind,
     /// `BrokenPipe` or `ConnectionReset` when it is dead; in each case nothing was started.
-    pub fn spawn(&self, request: &Request, output: BorrowedFd<'_>) -> io::Result<Tree> {
-        match &self.zygote {
+    pub fn spawn(&mut self, request: &Request, output: BorrowedFd<'_>) -> io::Result<Tree> {
+        match &mut self.zygote {
             Some(zygote) => zygote.spawn(request, output),
             None => Err(io::ErrorKind::BrokenPipe.into()),
         }
@@ -88,7 +88,11 @@ impl Zygote {
         Ok(Zygote { child, socket: ours })
     }
 
-    fn spawn(&self, request: &Request, output: BorrowedFd<'_>) -> io::Result<Tree> {
+    fn spawn(&mut self, request: &Request, output: BorrowedFd<'_>) -> io::Result<Tree> {
+        // The supervisor ahead dies with it, but a moment later: until then the socket would take a command.
+        if self.child.try_wait()?.is_some() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let descriptors = [theirs.as_fd(), output];
@@ -99,14 +103,12 @@ impl Zygote {
         rustix::net::sendmsg(&self.socket, &[IoSlice::new(&[0])], &mut ancillary, flags)?;
         drop(theirs);
         rustix::io::ioctl_fionbio(&ours, true)?;
-        let mut tree = Tree {
-            control: sys::watch(ours, Interest::READABLE | Interest::WRITABLE)?,
-            incoming: Vec::new(),
-            outgoing: wire::encode_request(request),
-            ended: false,
-        };
-        tree.push_out();
-        Ok(tree)
+        let mut outgoing = wire::encode_request(request);
+        push_out(&ours, &mut outgoing);
+        // Nearly every request fits into the socket at once. Being told that there is room again would only wake the
+        // runner while the command starts.
+        let wanted = if outgoing.is_empty() { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
+        Ok(Tree { control: sys::watch(ours, wanted)?, wanted, incoming: Vec::new(), outgoing, ended: false })
     }
 
     /// It has nothing to lose, and requests it has not read yet must not be served any more.
@@ -120,6 +122,8 @@ impl Zygote {
 /// The runner's handle on one supervised tree. Dropping it kills the tree at once.
 pub struct Tree {
     control: AsyncFd<OwnedFd>,
+    /// What `control` was registered for.
+    wanted: Interest,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
     /// The supervisor's stream has ended; what it said may not have been taken yet.
@@ -138,18 +142,13 @@ impl Tree {
             if self.ended {
                 return None;
             }
-            let interest =
-                if self.outgoing.is_empty() { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
-            let ready = {
+            let interest = if self.outgoing.is_empty() { Interest::READABLE } else { self.wanted };
+            {
                 let mut guard = self.control.ready(interest).await.ok()?;
-                let ready = guard.ready();
                 // Each side is tried below until it would block, so both may be cleared beforehand.
                 guard.clear_ready();
-                ready
-            };
-            if ready.is_writable() {
-                self.push_out();
             }
+            push_out(self.control.get_ref(), &mut self.outgoing);
             self.pull_in();
         }
     }
@@ -157,8 +156,9 @@ impl Tree {
     /// TERM to the whole tree, KILL after `grace`.
     pub fn terminate(&mut self, grace: Duration) {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        // An order is a few bytes, and the request before it was read or is still being pushed: it finds room.
         self.outgoing.extend(wire::encode_terminate(wire::Terminate { grace_ms }));
-        self.push_out();
+        push_out(self.control.get_ref(), &mut self.outgoing);
     }
 
     /// KILL to the whole tree.
@@ -166,21 +166,6 @@ impl Tree {
         self.outgoing.clear();
         // Fails only when the supervisor is gone, and then `next` says so.
         let _gone = rustix::net::shutdown(self.control.get_ref(), Shutdown::Write);
-    }
-
-    fn push_out(&mut self) {
-        let mut sent = 0;
-        while sent < self.outgoing.len() {
-            let rest = &self.outgoing[sent..];
-            match rustix::net::send(self.control.get_ref(), rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-                Ok(length) => sent += length,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                // Nobody reads any more; reading will tell.
-                Err(_) => sent = self.outgoing.len(),
-            }
-        }
-        self.outgoing.drain(..sent);
     }
 
     fn pull_in(&mut self) {
@@ -195,4 +180,19 @@ impl Tree {
             }
         }
     }
+}
+
+/// Sends what the socket takes without waiting; what it did not take stays in `outgoing`.
+fn push_out(control: &OwnedFd, outgoing: &mut Vec<u8>) {
+    let mut sent = 0;
+    while sent < outgoing.len() {
+        match rustix::net::send(control, &outgoing[sent..], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(length) => sent += length,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            // Nobody reads any more; reading will tell.
+            Err(_) => sent = outgoing.len(),
+        }
+    }
+    outgoing.drain(..sent);
 }

@@ -1,17 +1,20 @@
-//! The zygote itself: a small process that forks one supervisor for each command.
+//! The zygote itself: a small process that forks one supervisor for each command, ahead of the command.
 //!
 //! It has one thread, knows nothing of the commands, and holds no secret: the environment it was started with is
-//! empty, and requests go past it, from the runner to the supervisor. Invariant: it does nothing but wait and fork.
+//! empty, and requests go past it, from the runner to the supervisor. There is always one supervisor that waits on
+//! the zygote's own socket and takes the next command from it; then the zygote makes another. Invariant: it does
+//! nothing but wait and fork.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 
 use super::super::sys;
-use super::supervisor;
+use super::supervisor::{Common, Ready, supervise};
 
 /// Not started by spettro: there is nothing to serve.
 const EXIT_USAGE: i32 = 2;
@@ -38,19 +41,54 @@ fn serve() -> rustix::io::Result<()> {
     reset_signals().map_err(to_errno)?;
     // A name is for people who look at the process list; without one everything works the same.
     let _only_cosmetic = rustix::thread::set_name(c"spettro-zygote");
-    let common = supervisor::Common::new(null);
+    let common = Common::new(null);
     loop {
-        let Some((control, output)) = receive(&socket)? else { return Ok(()) };
+        let (taken, waiting) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         match sys::fork() {
-            Ok(Some(_supervisor)) => {}
-            Ok(None) => {
-                drop(socket);
-                supervisor::supervise(control, output, &common);
+            Ok(Some(_supervisor)) => {
+                drop(waiting);
+                if !closes(&taken, &socket)? {
+                    return Ok(());
+                }
             }
-            // Both descriptors close, which tells the runner that this command is lost.
-            Err(_) => {}
+            Ok(None) => {
+                drop(taken);
+                ahead(socket, waiting, &common);
+            }
+            // None can be made now. The next command may be luckier; when it is not, its descriptors close, which
+            // tells the runner that it is lost.
+            Err(_) => {
+                let Some((control, output)) = receive(&socket)? else { return Ok(()) };
+                if let Ok(None) = sys::fork() {
+                    drop(socket);
+                    supervise(Ready::make(&common), control, output, &common);
+                }
+            }
         }
     }
+}
+
+/// Waits until the supervisor ahead has a command, or has died. False when the runner is gone.
+fn closes(taken: &OwnedFd, socket: &OwnedFd) -> rustix::io::Result<bool> {
+    loop {
+        let mut fds = [PollFd::new(taken, PollFlags::IN), PollFd::new(socket, PollFlags::empty())];
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) if !fds[1].revents().is_empty() => return Ok(false),
+            Ok(_) if !fds[0].revents().is_empty() => return Ok(true),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The life of a supervisor made ahead: it does what can be done before there is a command, and waits for one. It
+/// dies with the zygote, so the runner's end of the socket breaks when the zygote is gone. `waiting` is closed when
+/// it waits no more.
+fn ahead(socket: OwnedFd, waiting: OwnedFd, common: &Common) -> ! {
+    let ready = Ready::make(common);
+    let Ok(Some((control, output))) = receive(&socket) else { sys::exit_now(0) };
+    drop((waiting, socket));
+    supervise(ready, control, output, common)
 }
 
 /// What was inherited as ignored among the signals a runner heeds stays so; all others get their default. Nothing

@@ -103,21 +103,39 @@ fn raised_oom_score() -> CString {
     CString::new((ours + (1000 - ours) / 2).to_string()).unwrap_or_default()
 }
 
-/// The life of a supervisor, just forked. Never returns into the zygote.
-pub fn supervise(control: OwnedFd, output: OwnedFd, common: &Common) -> ! {
+/// What a supervisor is before it has a command.
+pub struct Ready {
+    me: Pid,
+    signals: OwnedFd,
+}
+
+impl Ready {
+    /// To be made in a process just forked from the zygote, with which it dies until it supervises.
+    pub fn make(common: &Common) -> std::io::Result<Ready> {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        if rustix::process::getppid() != Some(common.zygote) {
+            // It died before the kernel was asked to tell.
+            sys::exit_now(0);
+        }
+        rustix::process::setsid()?;
+        let me = rustix::process::getpid();
+        rustix::process::set_child_subreaper(Some(me))?;
+        sys::set_default(libc::SIGCHLD)?;
+        Ok(Ready { me, signals: sys::signal_fd(&[libc::SIGCHLD, libc::SIGUSR1])? })
+    }
+}
+
+/// The life of a supervisor that has a command. Never returns into the zygote.
+pub fn supervise(ready: std::io::Result<Ready>, control: OwnedFd, output: OwnedFd, common: &Common) -> ! {
     // Errors end this process. The runner then sees its control socket close and takes care of what is left.
-    let _reported_by_the_closing_socket = run(control, output, common);
+    let _reported_by_the_closing_socket = ready.and_then(|ready| run(ready, control, output, common));
     sys::exit_now(0)
 }
 
-fn run(control: OwnedFd, output: OwnedFd, common: &Common) -> std::io::Result<()> {
-    // The zygote's death arrives as a signal, which is read from `signals` like the children's.
+fn run(ready: Ready, control: OwnedFd, output: OwnedFd, common: &Common) -> std::io::Result<()> {
+    // From here on the zygote's death arrives as a signal, which is read from `signals` like the children's.
     rustix::process::set_parent_process_death_signal(Some(Signal::USR1))?;
-    rustix::process::setsid()?;
-    let me = rustix::process::getpid();
-    rustix::process::set_child_subreaper(Some(me))?;
-    sys::set_default(libc::SIGCHLD)?;
-    let signals = sys::signal_fd(&[libc::SIGCHLD, libc::SIGUSR1])?;
+    let Ready { me, signals } = ready;
     let mut incoming = Vec::new();
     let Some(request) = receive_request(&control, &mut incoming)? else { return Ok(()) };
     if ordered_already(&control, &incoming) {
@@ -166,7 +184,8 @@ fn run(control: OwnedFd, output: OwnedFd, common: &Common) -> std::io::Result<()
 
 /// `None` when the runner is gone before the request is complete.
 fn receive_request(control: &OwnedFd, incoming: &mut Vec<u8>) -> std::io::Result<Option<Request>> {
-    let mut buffer = vec![0; 32 << 10];
+    // On the stack, and no larger than a request usually is: each new page costs the command a fault.
+    let mut buffer = [0; 4 << 10];
     loop {
         match wire::take_message(incoming) {
             Ok(Some(message)) => return Ok(wire::decode_request(&message)),

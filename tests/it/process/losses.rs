@@ -9,7 +9,7 @@ use spettro::world::{Ending, Exec, JobState};
 
 use super::support::{
     Runner, again, alive, assert_dead, assert_exited, children, eventually, isolated_tests, kill, living, parent,
-    recorded,
+    recorded, text,
 };
 
 /// Three processes in three sessions, all ignoring TERM.
@@ -82,6 +82,21 @@ isolated_tests! {
         assert_dead(&again);
     }
 
+    async fn the_supervisor_ahead_is_replaced_when_killed_and_dies_with_its_zygote(runner) {
+        let zygote = runner.process.zygote().unwrap();
+        eventually("one waits", || children(zygote).len() == 1).await;
+        let first = children(zygote)[0];
+        kill(first);
+        eventually("another one waits", || matches!(children(zygote)[..], [other] if other != first)).await;
+        let second = children(zygote)[0];
+        assert_eq!(text(&runner.run("echo $PPID").await.output), format!("{second}\n"), "it takes the next command");
+        eventually("a third waits", || matches!(children(zygote)[..], [other] if other != second)).await;
+        let third = children(zygote)[0];
+        kill(zygote);
+        eventually("it is dead", || !alive(third)).await;
+        assert_exited(&runner.run("exit 4").await, 4);
+    }
+
     #[ignore = "a part of other tests"]
     async fn inner_runner(_runner) {
         let dir = std::path::PathBuf::from(std::env::var(DIR).unwrap());
@@ -106,7 +121,7 @@ isolated_tests! {
         assert_exited(&runner.run("exit 42").await, 42);
         // An orphan of somebody who came from outside: its parent is not of our tree.
         eventually("no zombie is left", || {
-            children(1) == [runner.process.zygote().unwrap()] && children(runner.process.zygote().unwrap()).is_empty()
+            children(1) == [runner.process.zygote().unwrap()] && children(runner.process.zygote().unwrap()).len() == 1
         })
         .await;
         assert_eq!(runner.process.shutdown(Duration::from_secs(1)).await, []);
@@ -130,9 +145,14 @@ fn started_runner(dir: &Path) -> (std::process::Child, Vec<i32>, i32) {
 fn a_killed_runner_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (mut runner, mut pids, zygote) = started_runner(dir.path());
+    let begun = Instant::now();
+    while children(zygote).len() != 3 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "two supervisors and the one ahead");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     pids.extend(children(zygote));
     pids.push(zygote);
-    assert_eq!(pids.len(), 9, "two trees of three, their supervisors, the zygote");
+    assert_eq!(pids.len(), 10, "two trees of three, their supervisors, the one ahead, the zygote");
     let begun = Instant::now();
     runner.kill().unwrap();
     while !living(&pids).is_empty() {

@@ -25,10 +25,10 @@ fn as_the_first_process_it_reaps_what_it_adopts_and_codes_stay_exact() {
     assert!(scene.result(2).ends_with("[exit status 42]"), "{}", scene.result(2));
     gate.wait_until_held(PATIENCE);
     let first = children(running.pid())[0];
-    // Its only child, dead or alive, is the zygote, which has none.
+    // Its only child, dead or alive, is the zygote, whose only one is the supervisor ahead.
     super::support::eventually("no zombie is left", || {
         let zygote = children(first);
-        zygote.len() == 1 && children(zygote[0]).is_empty()
+        zygote.len() == 1 && children(zygote[0]).len() == 1
     });
     gate.release();
     let finished = running.wait(PATIENCE).expect_code(0);

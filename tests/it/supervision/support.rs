@@ -170,12 +170,14 @@ pub fn within(most: Duration, what: &str, mut right: impl FnMut() -> bool) -> Du
     begun.elapsed()
 }
 
-/// The runner's zygote and its supervisors.
+/// The zygote of a runner, and the supervisors that have a command.
 #[track_caller]
 pub fn helpers(runner: i32) -> (i32, Vec<i32>) {
     let zygotes: Vec<i32> = children(runner).into_iter().filter(|&pid| alive(pid)).collect();
     assert_eq!(zygotes.len(), 1, "a runner has its zygote and no other child");
-    (zygotes[0], children(zygotes[0]).into_iter().filter(|&pid| alive(pid)).collect())
+    // The supervisor ahead has no command, and so no child.
+    let supervises = |pid: &i32| alive(*pid) && !children(*pid).is_empty();
+    (zygotes[0], children(zygotes[0]).into_iter().filter(supervises).collect())
 }
 
 /// A field of `/proc/<pid>/status`.
