@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Files, Network, Policy};
 
 /// What the kernel gave, as the zygote found out by building the real thing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obtained {
     /// The newest Landlock interface of those spettro uses; 0 for none.
     pub abi: u8,

@@ -207,6 +207,16 @@ impl Policy {
     }
 }
 
+/// Keeps this process's memory, and with it its environment, from other processes of the same user.
+///
+/// # Errors
+/// The system's.
+pub(super) fn keep_to_itself() -> std::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    Ok(())
+}
+
 /// The path without links, as far as it exists.
 fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())

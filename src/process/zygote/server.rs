@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags};
 
-use super::super::sandbox::{Order, prepare};
+use super::super::sandbox::{Order, keep_to_itself, prepare};
 use super::super::sys;
 use super::{supervisor, wire};
 
@@ -41,7 +41,7 @@ fn serve() -> rustix::io::Result<()> {
     // A name is for people who look at the process list; without one everything works the same.
     let _only_cosmetic = rustix::thread::set_name(c"spettro-zygote");
     // Of the same user as its children: they shall not look into it, nor the supervisors it becomes.
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    keep_to_itself().map_err(to_errno)?;
     let mut common = supervisor::Common::new(null);
     let mut order = Vec::new();
     loop {
