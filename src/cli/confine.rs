@@ -23,11 +23,12 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// What commands of this configuration may touch, in `workspace`.
+    /// What commands of this configuration may touch, in `workspace`, and spettro's git besides in `scratch`, once
+    /// there is such a folder.
     ///
     /// # Errors
     /// A usage error when that cannot be kept apart from spettro's own things.
-    pub fn policy(&self, config: &Config, workspace: &Path) -> Result<Policy, Failure> {
+    pub fn policy(&self, config: &Config, workspace: &Path, scratch: Option<&Path>) -> Result<Policy, Failure> {
         let env = RealEnv;
         let home = user_home(&env);
         let places = Places {
@@ -39,7 +40,7 @@ impl Ground {
             variable: &|name| env.var(name),
         };
         let policy = Policy::new(&config.sandbox, &places)?;
-        Ok(Policy { pretended_abi: self.pretended_abi, ..policy })
+        Ok(Policy { pretended_abi: self.pretended_abi, scratch: scratch.map(Path::to_owned), ..policy })
     }
 }
 

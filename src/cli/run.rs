@@ -16,9 +16,9 @@ use self::earlier::{earlier, kept_limits, last_limits, unfinished};
 use self::secret::key_names;
 pub(super) use self::secret::secrets;
 use super::args::{Asked, Color, OutputFormat, RunArgs};
+use super::confine::{self, Ground};
 use super::crashed::sweep_crashed;
 use super::dry_run::{self, DryRun};
-use super::confine::{self, Ground};
 use super::failure::Failure;
 use super::lanes::NoExec;
 use super::logging::Log;
@@ -263,7 +263,8 @@ fn start(
         ..ProcessOptions::default()
     })?;
     let ground = Ground { stores, temporary: temporary.path().to_owned(), pretended_abi: args.pretend_landlock };
-    let policy = ground.policy(&config, &workspace)?;
+    // What cannot be kept is known before anything is made; where everything is, only once the session is there.
+    let policy = ground.policy(&config, &workspace, None)?;
     let level = confine::confine(&exec, &policy)?;
     world.exec = exec.clone();
     world.transport = models.transport;
@@ -301,7 +302,6 @@ fn start(
         world: world.clone(),
         exec,
         ground,
-        level,
         place,
         config,
         agent: models.agent,
