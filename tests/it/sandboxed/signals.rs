@@ -71,7 +71,7 @@ fn a_job_that_kills_everything_leaves_the_runner_alive() {
 
 /// Every environment up the tree, and every one it can find.
 const LOOK: &str = "p=$$; while [ \"$p\" -gt 1 ]; do
-    tr '\\0' '\\n' < /proc/$p/environ 2>/dev/null | grep -a KEY
+    tr '\\0' '\\n' < /proc/$p/environ 2>/dev/null | grep -a SANDBOX_API_KEY=
     p=$(sed 's/.*) . \\([0-9]*\\) .*/\\1/' /proc/$p/stat); done
     cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -ac '^SANDBOX_API_KEY='";
 
