@@ -38,7 +38,7 @@ impl Order {
 /// What a leader takes upon itself before it executes its program.
 pub struct Confinement {
     pub ruleset: Option<OwnedFd>,
-    /// Empty where the kernel knows no filters.
+    /// What a leader must not do and its supervisor may; empty where there is nothing of that kind, or no filters.
     pub filter: Vec<libc::sock_filter>,
 }
 
@@ -51,9 +51,12 @@ pub struct Confinements {
 
 /// Builds everything. To be called in the zygote, which has the runner for its parent.
 ///
+/// The filter of system calls is put upon the zygote itself, once for each kind of network: what is inherited costs a
+/// command nothing, while the kernel takes long to look through a new filter.
+///
 /// # Errors
 /// In words, when the kernel has the means and refuses to apply them.
-pub fn prepare(order: Order) -> Result<(Obtained, Confinements), String> {
+pub fn prepare(order: Order, filtered: &mut Option<Network>) -> Result<(Obtained, Confinements), String> {
     let rule = |(path, access): (Vec<u8>, Access)| Rule { path: PathBuf::from(OsStr::from_bytes(&path)), access };
     let mut rules: Vec<Rule> = order.rules.into_iter().map(rule).collect();
     let build = |rules: &[Rule]| {
@@ -63,13 +66,20 @@ pub fn prepare(order: Order) -> Result<(Obtained, Confinements), String> {
     let (abi, ruleset) = build(&rules)?;
     rules.extend(order.scratch.map(|path| rule((path, Access::Write))));
     let (_, with_scratch) = build(&rules)?;
-    let filter = if sys::seccomp_available() {
-        seccomp::program(&order.network, abi, &seccomp::Untouchable::of_this_zygote())
-            .map_err(|error| format!("build the seccomp filter: {error}"))?
-    } else {
-        Vec::new()
-    };
-    let obtained = Obtained { abi, seccomp: !filter.is_empty(), capabilities: capabilities::shrink() };
+    let mut filter = Vec::new();
+    if sys::seccomp_available() {
+        let failed = |error: seccompiler::BackendError| format!("build the seccomp filter: {error}");
+        if filtered.as_ref() != Some(&order.network) {
+            let untouchable = seccomp::Untouchable::of_this_zygote();
+            let program = seccomp::program(&order.network, abi, &untouchable).map_err(failed)?;
+            if !program.is_empty() {
+                sys::filter_calls(&program).map_err(|error| format!("filter system calls: {error}"))?;
+                *filtered = Some(order.network);
+            }
+        }
+        filter = seccomp::program_of_leaders(abi).map_err(failed)?;
+    }
+    let obtained = Obtained { abi, seccomp: filtered.is_some(), capabilities: capabilities::shrink() };
     let git = Confinement { ruleset: with_scratch, filter: filter.clone() };
     Ok((obtained, Confinements { commands: Confinement { ruleset, filter }, git }))
 }

@@ -34,14 +34,10 @@ impl Untouchable {
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 type Condition = Result<SeccompCondition, BackendError>;
 
-/// The program; empty on a machine whose system calls are not known here.
+/// The program for zygote, supervisors and all they start; empty on a machine whose system calls are not known here.
 pub fn program(network: &Network, abi: u8, untouchable: &Untouchable) -> Result<Vec<libc::sock_filter>, BackendError> {
-    let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(Vec::new()) };
     let mut rules = Rules::new();
     signals(&mut rules, untouchable)?;
-    if abi < 6 {
-        signals_without_scope(&mut rules)?;
-    }
     if *network != Network::All {
         sockets(&mut rules, network)?;
     }
@@ -50,11 +46,25 @@ pub fn program(network: &Network, abi: u8, untouchable: &Untouchable) -> Result<
             rules.insert(call, Vec::new());
         }
     }
+    compiled(rules)
+}
+
+/// What leaders get besides, and supervisors not: they signal by descriptors themselves. Empty where it is not needed.
+pub fn program_of_leaders(abi: u8) -> Result<Vec<libc::sock_filter>, BackendError> {
+    let mut rules = Rules::new();
+    if abi < 6 {
+        signals_without_scope(&mut rules)?;
+    }
+    if rules.is_empty() { Ok(Vec::new()) } else { compiled(rules) }
+}
+
+fn compiled(rules: Rules) -> Result<Vec<libc::sock_filter>, BackendError> {
+    let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(Vec::new()) };
     let refusal = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let program: BpfProgram = SeccompFilter::new(rules, SeccompAction::Allow, refusal, arch)?.try_into()?;
-    let program =
-        program.into_iter().map(|step| libc::sock_filter { code: step.code, jt: step.jt, jf: step.jf, k: step.k });
-    Ok(no_x32().into_iter().chain(program).collect())
+    let step =
+        |step: seccompiler::sock_filter| libc::sock_filter { code: step.code, jt: step.jt, jf: step.jf, k: step.k };
+    Ok(no_x32().into_iter().chain(program.into_iter().map(step)).collect())
 }
 
 /// Numbers from 2^30 on are a second name for the calls of x86-64, by which the rules would be passed.

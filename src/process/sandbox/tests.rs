@@ -297,6 +297,8 @@ fn every_filter_is_a_program_that_the_kernel_could_take() {
         for abi in 0..7 {
             let program = seccomp::program(&network, abi, &untouchable).unwrap();
             assert!((1..=4096).contains(&program.len()), "{network} {abi}: {}", program.len());
+            let more = seccomp::program_of_leaders(abi).unwrap();
+            assert_eq!(more.is_empty(), abi >= 6);
         }
     }
 }

@@ -70,7 +70,7 @@ fn serve() -> rustix::io::Result<()> {
 fn confine(common: &mut supervisor::Common, order: &[u8]) -> Vec<u8> {
     let prepared = serde_json::from_slice::<Order>(order)
         .map_err(|error| format!("read the order of confinement: {error}"))
-        .and_then(prepare);
+        .and_then(|order| prepare(order, &mut common.filtered));
     let answer = prepared.map(|(obtained, confinements)| {
         common.confinements = Some(confinements);
         obtained

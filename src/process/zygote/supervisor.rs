@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::super::proc::{self, Stat};
 use super::super::reaper::{kill_pass, signal_verified};
-use super::super::sandbox::Confinements;
+use super::super::sandbox::{Confinements, Network};
 use super::super::sys::{self, Leader, Stage};
 use super::super::tree::{Confined, Gone, NotStarted, Reason, Report, Request, Status};
 use super::wire;
@@ -90,12 +90,20 @@ pub struct Common {
     oom_score_adj: String,
     /// What confined leaders take upon themselves.
     pub confinements: Option<Confinements>,
+    /// The network for which zygote and supervisors, and so all leaders, have a filter of system calls.
+    pub filtered: Option<Network>,
 }
 
 impl Common {
     /// To be made in the zygote.
     pub fn new(null: OwnedFd) -> Common {
-        Common { zygote: rustix::process::getpid(), null, oom_score_adj: raised_oom_score(), confinements: None }
+        Common {
+            zygote: rustix::process::getpid(),
+            null,
+            oom_score_adj: raised_oom_score(),
+            confinements: None,
+            filtered: None,
+        }
     }
 }
 
