@@ -6,6 +6,7 @@ pub mod args;
 mod cassette;
 mod catalog;
 mod checks;
+mod confine;
 mod crashed;
 mod dry_run;
 pub mod exit_codes;

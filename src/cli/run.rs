@@ -16,6 +16,7 @@ use self::earlier::{earlier, kept_limits, last_limits, unfinished};
 use self::secret::key_names;
 pub(super) use self::secret::secrets;
 use super::args::{Asked, Color, OutputFormat, RunArgs};
+use super::confine::{self, Ground};
 use super::crashed::sweep_crashed;
 use super::dry_run::{self, DryRun};
 use super::failure::Failure;
@@ -248,10 +249,8 @@ fn start(
     // Before threads, runtime and TLS: the helper that starts commands.
     let signals = Signals::install(dispositions)?;
     let workspace = config.workspace.clone();
-    let temporary = tempfile::Builder::new()
-        .prefix("spettro-")
-        .tempdir()
-        .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
+    let stores = vec![home.clone(), session_root.clone()];
+    let temporary = confine::temporary_folder(&stores)?;
     let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)]);
     let child =
         process::child_environment(&env.vars(), &config.env, &keys, &secrets, &workspace, run_id, temporary.path());
@@ -263,6 +262,10 @@ fn start(
         keep_leftovers: config.leftovers_run,
         ..ProcessOptions::default()
     })?;
+    let ground = Ground { stores, temporary: temporary.path().to_owned(), pretended_abi: args.pretend_landlock };
+    // What cannot be kept is known before anything is made; where everything is, only once the session is there.
+    let policy = ground.policy(&config, &workspace, None)?;
+    let level = confine::confine(&exec, &policy)?;
     world.exec = exec.clone();
     world.transport = models.transport;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -279,6 +282,8 @@ fn start(
             secrets,
             home: &home,
             session_root: &session_root,
+            temporary: temporary.path(),
+            sandbox: level.to_string(),
             run_id,
         };
         let preview = local.block_on(&runtime, dry.look(signals))?;
@@ -296,6 +301,7 @@ fn start(
         begun: begun.clone(),
         world: world.clone(),
         exec,
+        ground,
         place,
         config,
         agent: models.agent,
