@@ -17,7 +17,7 @@ use super::{bash, search, tasks};
 use crate::event::{TaskGraph, ToolStatus};
 use crate::model::ToolSchema;
 use crate::session::{ReadMark, Spool};
-use crate::world::{Roots, Secrets, World};
+use crate::world::{Reach, Roots, Secrets, World};
 
 const SUMMARY_CHARS: usize = 120;
 
@@ -31,6 +31,8 @@ pub struct ToolOptions {
     pub command_limit: Duration,
     /// Folders that no file tool may touch (spettro's home, session store).
     pub own_dirs: Vec<std::path::PathBuf>,
+    /// What file tools may read and write: the same as commands.
+    pub reach: Reach,
     /// Offer the job tools and `wait` (background jobs).
     pub jobs: bool,
     /// Names of variables that were taken out of the commands' environment.
@@ -85,7 +87,7 @@ pub(super) struct Place<'a> {
 
 impl<'a> Place<'a> {
     pub(super) fn guard(&self) -> files::Guard<'a> {
-        files::Guard::new(self.roots, &self.options.own_dirs)
+        files::Guard::new(self.roots, &self.options.own_dirs, &self.options.reach)
     }
 }
 

@@ -159,6 +159,7 @@ fn options(own: PathBuf) -> ToolOptions {
         deny: Vec::new(),
         command_limit: Duration::from_secs(600),
         own_dirs: vec![own],
+        reach: Reach::default(),
         jobs: true,
         removed: Vec::new(),
         secrets: Secrets::default(),
