@@ -180,7 +180,8 @@ pub(super) fn grep(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
             continue;
         }
         let mut hits = Hits::new(&file.label, context, if mode == Mode::Content { found.room() } else { 0 });
-        let searched = beneath::open_to_read(&file.real).and_then(|open| searcher.search_file(&matcher, &open, &mut hits));
+        let searched =
+            beneath::open_to_read(&file.real).and_then(|open| searcher.search_file(&matcher, &open, &mut hits));
         match searched {
             Ok(()) if !hits.binary => found.add(&file.label, &hits),
             Ok(()) if files.len() == 1 && !metadata.is_dir() => {

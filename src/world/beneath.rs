@@ -221,7 +221,10 @@ mod tests {
             for led in ["in/link/file", "in/link", "in/file", "in/../out/file", "in/deep/../../out/file"] {
                 let error = way(&path.join(led)).unwrap_err();
                 let said = error.to_string();
-                assert!(said.contains("link") || said.contains("leads up") || said.contains("directory"), "{led}: {said}");
+                assert!(
+                    said.contains("link") || said.contains("leads up") || said.contains("directory"),
+                    "{led}: {said}"
+                );
             }
             assert!(way(Path::new("relative")).is_err());
             assert!(way(Path::new("/proc/self/root/etc/passwd")).is_err(), "a magic link is one too");
