@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -141,7 +141,7 @@ impl Tripwire {
     pub async fn settle(&mut self, world: &World) -> Result<Vec<Tampered>, WorkspaceError> {
         self.look("");
         let mut found = Vec::new();
-        found.extend(self.repository_moved(world));
+        found.extend(self.repository_moved());
         for path in self.watched.keys().cloned().collect::<Vec<_>>() {
             found.extend(self.settle_file(world, &path).await?);
         }
@@ -161,7 +161,7 @@ impl Tripwire {
 
     /// Another repository than the one that was found is taken up where there was none, and told where there was one:
     /// there, other settings and hooks than the known ones hold.
-    fn repository_moved(&mut self, world: &World) -> Option<Tampered> {
+    fn repository_moved(&mut self) -> Option<Tampered> {
         let now = self::found(&self.root);
         match (&self.repository, now) {
             (Some(was), Some(now)) if *was != now && now.top == was.top => {
@@ -176,7 +176,6 @@ impl Tripwire {
                 }
                 self.extra.insert(hooks, None);
                 self.repository = Some(now);
-                let _ = world;
                 None
             }
             _ => None,
@@ -273,7 +272,9 @@ impl Holds {
             if !path.metadata()?.is_file() {
                 return Ok(Holds::Odd);
             }
-            let file = std::fs::File::open(path)?;
+            // What was put in its place since is not waited for.
+            let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+            let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
             let mode = file.metadata()?.permissions().mode() & 0o7777;
             let mut content = Vec::new();
             file.take(MOST_BYTES + 1).read_to_end(&mut content)?;
