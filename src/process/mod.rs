@@ -17,6 +17,7 @@ mod job;
 mod proc;
 mod reaper;
 mod ring;
+pub mod sandbox;
 mod shutdown;
 mod signals;
 mod sweep;
@@ -96,6 +97,8 @@ pub enum ProcessError {
     Subreaper(std::io::Error),
     #[error("handle signals: {0}")]
     Signals(std::io::Error),
+    #[error("prepare the sandbox: {0}")]
+    Sandbox(std::io::Error),
     #[error("use the ledger of children `{0}`: {1}")]
     Ledger(PathBuf, std::io::Error),
 }

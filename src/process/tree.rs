@@ -19,6 +19,8 @@ pub struct Request {
     /// How long what a foreground leader leaves behind may take to end by itself.
     pub settle: Duration,
     pub max_descendants: usize,
+    /// The leader is confined as the zygote was told to; without such an order it is not started.
+    pub confined: bool,
     /// A job's tree lives on without its leader.
     pub job: bool,
     /// What a foreground leader leaves behind is reported and lives on.

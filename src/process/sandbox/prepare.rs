@@ -1,0 +1,63 @@
+//! From a policy to what the kernel takes, once in the zygote, for all commands.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::level::Obtained;
+use super::{Access, Files, Network, Policy, Rule, capabilities, landlock, seccomp};
+use crate::process::sys;
+
+/// A policy on its way to the zygote.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Order {
+    files: Files,
+    network: Network,
+    /// Paths as bytes: one need not be UTF-8.
+    rules: Vec<(Vec<u8>, Access)>,
+    pretended_abi: Option<u8>,
+}
+
+impl Order {
+    pub fn of(policy: &Policy) -> Order {
+        let rules = policy.rules.iter().map(|rule| (rule.path.as_os_str().as_bytes().to_vec(), rule.access));
+        Order {
+            files: policy.files,
+            network: policy.network.clone(),
+            rules: rules.collect(),
+            pretended_abi: policy.pretended_abi,
+        }
+    }
+}
+
+/// What a leader takes upon itself before it executes its program.
+pub struct Confinement {
+    pub ruleset: Option<OwnedFd>,
+    /// Empty where the kernel knows no filters.
+    pub filter: Vec<libc::sock_filter>,
+}
+
+/// Builds everything. To be called in the zygote, which has the runner for its parent.
+///
+/// # Errors
+/// In words, when the kernel has the means and refuses to apply them.
+pub fn prepare(order: Order) -> Result<(Obtained, Confinement), String> {
+    let rules: Vec<Rule> = order
+        .rules
+        .into_iter()
+        .map(|(path, access)| Rule { path: PathBuf::from(OsStr::from_bytes(&path)), access })
+        .collect();
+    let (abi, ruleset) = landlock::build(order.files, &order.network, &rules, order.pretended_abi)
+        .map_err(|error| format!("build the Landlock ruleset: {error}"))?;
+    let filter = if sys::seccomp_available() {
+        seccomp::program(&order.network, abi, &seccomp::Untouchable::of_this_zygote())
+            .map_err(|error| format!("build the seccomp filter: {error}"))?
+    } else {
+        Vec::new()
+    };
+    let obtained = Obtained { abi, seccomp: !filter.is_empty(), capabilities: capabilities::shrink() };
+    Ok((obtained, Confinement { ruleset, filter }))
+}

@@ -1,0 +1,120 @@
+//! What may be written: the workspace, temporary folders, devices that hold nothing, caches.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Access, Files, Places, Rule, SandboxError, Wanted, real, toolchains};
+
+/// Devices that every program takes to be there.
+const DEVICES: [&str; 8] = ["null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts"];
+
+/// What no granted folder may contain.
+pub(super) struct Guarded {
+    holy: Vec<(&'static str, PathBuf)>,
+    goal_file: Option<PathBuf>,
+}
+
+impl Guarded {
+    pub(super) fn new(places: &Places<'_>) -> Guarded {
+        let home = places.home.map(|home| ("the home directory", real(home)));
+        let stores = places.stores.iter().map(|store| ("the session store", real(store)));
+        // A goal file in the workspace can be written there whatever stands around it.
+        let goal_file = places.goal_file.map(real).filter(|file| !file.starts_with(places.workspace));
+        Guarded { holy: home.into_iter().chain(stores).collect(), goal_file }
+    }
+
+    /// # Errors
+    /// When the home directory or the session store is in `dir`.
+    pub(super) fn is_outside(&self, dir: &Path) -> Result<(), SandboxError> {
+        match self.holy.iter().find(|(_, inner)| inner.starts_with(dir)) {
+            Some((what, inner)) => Err(SandboxError::Holds { outer: dir.to_owned(), what, inner: inner.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// What of all that is in `dir`, in words.
+    fn held_by(&self, dir: &Path) -> Option<&'static str> {
+        let goal_file = self.goal_file.iter().map(|file| ("the goal file", file));
+        let holy = self.holy.iter().map(|(what, path)| (*what, path));
+        holy.chain(goal_file).find(|(_, inner)| inner.starts_with(dir)).map(|(what, _)| what)
+    }
+
+    fn is_in_a_store(&self, dir: &Path) -> bool {
+        self.holy.iter().any(|(what, store)| *what == "the session store" && dir.starts_with(store))
+    }
+}
+
+pub(super) fn rules(
+    wanted: &Wanted,
+    places: &Places<'_>,
+    guarded: &Guarded,
+    narrowed: &mut Vec<String>,
+) -> Result<Vec<Rule>, SandboxError> {
+    let mut rules = vec![rule(places.temporary, Access::Write)];
+    rules.extend(DEVICES.iter().map(|name| rule(&Path::new("/dev").join(name), Access::Device)));
+    rules.push(rule(Path::new("/dev/shm"), Access::Write));
+    let workspace = if wanted.files == Files::WorkspaceWrite { Access::Write } else { Access::Read };
+    rules.push(rule(places.workspace, workspace));
+    if wanted.files == Files::WorkspaceWrite {
+        rules.extend(linked_worktree(places.workspace).iter().map(|path| rule(path, Access::Write)));
+        rules.extend(temporary_folders(places, guarded, narrowed).iter().map(|path| rule(path, Access::Write)));
+        rules.extend(toolchains::caches(places).iter().map(|path| rule(path, Access::Write)));
+    }
+    for (key, paths, access) in
+        [("sandbox.write", &wanted.write, Access::Write), ("sandbox.read", &wanted.read, Access::Read)]
+    {
+        for path in paths {
+            let found = path.canonicalize().map_err(|_| SandboxError::NoSuchPath { key, path: path.clone() })?;
+            if access == Access::Write {
+                guarded.is_outside(&found)?;
+            }
+            rules.push(Rule { path: found, access });
+        }
+    }
+    rules.retain(|rule| rule.path.exists());
+    Ok(rules)
+}
+
+fn rule(path: &Path, access: Access) -> Rule {
+    Rule { path: real(path), access }
+}
+
+/// `/tmp`, `/var/tmp` and `TMPDIR`, but those that hold what children must not write.
+fn temporary_folders(places: &Places<'_>, guarded: &Guarded, narrowed: &mut Vec<String>) -> Vec<PathBuf> {
+    let named = (places.variable)("TMPDIR").filter(|dir| dir.starts_with('/')).map(PathBuf::from);
+    let usual = ["/tmp", "/var/tmp"].map(PathBuf::from);
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for folder in usual.into_iter().chain(named).map(|folder| real(&folder)) {
+        if folders.contains(&folder) || guarded.is_in_a_store(&folder) {
+            continue;
+        }
+        match guarded.held_by(&folder) {
+            Some(what) => narrowed.push(format!("`{}` is not writable as a whole: it holds {what}", folder.display())),
+            None => folders.push(folder),
+        }
+    }
+    narrowed.dedup();
+    folders
+}
+
+/// What a commit writes outside a linked worktree of git. Empty unless the repository knows this very worktree: its
+/// side of the link stands where commands cannot write.
+fn linked_worktree(workspace: &Path) -> Vec<PathBuf> {
+    let own = || -> Option<(PathBuf, PathBuf)> {
+        let link = workspace.join(".git");
+        let text = fs::read_to_string(&link).ok()?;
+        let git_dir = workspace.join(text.strip_prefix("gitdir:")?.trim()).canonicalize().ok()?;
+        let common = fs::read_to_string(git_dir.join("commondir")).ok()?;
+        let common = git_dir.join(common.trim()).canonicalize().ok()?;
+        let back = fs::read_to_string(git_dir.join("gitdir")).ok()?;
+        let back = git_dir.join(back.trim()).canonicalize().ok()?;
+        let mutual = git_dir.parent()? == common.join("worktrees") && back == link.canonicalize().ok()?;
+        mutual.then_some((git_dir, common))
+    };
+    match own() {
+        Some((git_dir, common)) if !common.starts_with(workspace) => {
+            ["objects", "refs", "logs"].iter().map(|name| common.join(name)).chain([git_dir]).collect()
+        }
+        _ => Vec::new(),
+    }
+}
