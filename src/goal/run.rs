@@ -18,7 +18,7 @@ use self::restore::{earlier_baseline, opening_missing, restore};
 use super::baseline::Baseline;
 use super::config::Config;
 use super::failure::{Cause, cause, session as session_cause};
-use super::iterate::{Bench, Loop, Stage, start_baseline};
+use super::iterate::{PUT_BACK, Bench, Loop, Stage, start_baseline};
 use super::progress::Seen;
 use super::result::{Before, Ending, Identity, result};
 use super::watch::{Timer, Watch, pressing};
@@ -28,7 +28,7 @@ use crate::event::{Lane, Outcome, RunResult};
 use crate::model::{Endpoint, Gateway, GatewayParts};
 use crate::session::{self, Fact, Line, Session, SessionError};
 use crate::turn::{Agent, AgentParts, Ended as Stopped};
-use crate::workspace::{Git, Protected, Tree};
+use crate::workspace::{Git, Protected, Tree, Tripwire};
 use crate::world::{Halt, Roots, Secrets, Why, World};
 
 /// What a run is started with.
@@ -157,6 +157,10 @@ impl Run {
         let goal_file = parts.config.goal_file.as_deref().filter(|file| !resumed || file.exists());
         let protected = Protected::new(&parts.world, &parts.roots, &parts.config.protect, goal_file)
             .map_err(|error| Cause::new(Outcome::Environment, error.to_string()))?;
+        let tripwire = Tripwire::new(&parts.world, &parts.roots, git.clone(), protected.files().cloned());
+        let tripwire = Rc::new(RefCell::new(Some(tripwire)));
+        let put_back = parts.lines.iter().filter(|line| matches!(&line.fact, Fact::Notice { code, .. } if code == PUT_BACK));
+        let put_back = put_back.count() as u64;
         let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
         let (gate, baseline) = if found.borrow().is_some() {
             (None, None)
@@ -185,6 +189,7 @@ impl Run {
         );
         let pressing_gateway = gateway.clone();
         let (pressing_timer, pressing_limits) = (timer.clone(), parts.config.limits.clone());
+        let looked = tripwire.clone();
         let mut agent = Agent::new(AgentParts {
             world: parts.world.clone(),
             session: parts.session.clone(),
@@ -203,6 +208,11 @@ impl Run {
             gate,
             steering: parts.steering.clone(),
             recent: parts.config.judge.as_ref().map_or(1, |judge| judge.messages as usize),
+            changed: Rc::new(move |by| {
+                if let Some(wire) = looked.borrow_mut().as_mut() {
+                    wire.look(by);
+                }
+            }),
             pressing: Rc::new(move || pressing(&pressing_gateway, &pressing_timer, &pressing_limits)),
         });
         let opens = standing.stage == Stage::Turn && opening_missing(&state);
@@ -232,6 +242,8 @@ impl Run {
             tree,
             git,
             protected: Rc::new(RefCell::new(protected)),
+            tripwire,
+            put_back,
             found,
             seen,
             brief: Rc::new(RefCell::new(standing.clone())),

@@ -22,7 +22,7 @@ pub fn tools(config: &Config, own_dirs: &[PathBuf], removed: &[String], secrets:
         deny: config.tools_deny.clone(),
         command_limit: Duration::from_millis(config.limits.command_ms),
         own_dirs: own_dirs.to_vec(),
-        reach: crate::world::Reach::default(),
+        policy: std::rc::Rc::new(crate::process::sandbox::Policy::off()),
         jobs: true,
         removed: removed.to_vec(),
         secrets: secrets.clone(),

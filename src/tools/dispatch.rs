@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -17,7 +18,8 @@ use super::{bash, search, tasks};
 use crate::event::{TaskGraph, ToolStatus};
 use crate::model::ToolSchema;
 use crate::session::{ReadMark, Spool};
-use crate::world::{Reach, Roots, Secrets, World};
+use crate::process::sandbox::Policy;
+use crate::world::{Roots, Secrets, World};
 
 const SUMMARY_CHARS: usize = 120;
 
@@ -32,7 +34,7 @@ pub struct ToolOptions {
     /// Folders that no file tool may touch (spettro's home, session store).
     pub own_dirs: Vec<std::path::PathBuf>,
     /// What file tools may read and write: the same as commands.
-    pub reach: Reach,
+    pub policy: Rc<Policy>,
     /// Offer the job tools and `wait` (background jobs).
     pub jobs: bool,
     /// Names of variables that were taken out of the commands' environment.
@@ -87,7 +89,7 @@ pub(super) struct Place<'a> {
 
 impl<'a> Place<'a> {
     pub(super) fn guard(&self) -> files::Guard<'a> {
-        files::Guard::new(self.roots, &self.options.own_dirs, &self.options.reach)
+        files::Guard::new(self.roots, &self.options.own_dirs, &self.options.policy)
     }
 }
 

@@ -5,6 +5,7 @@
 //! what runs a program some day is put back. This is the one place where the room writes into the user's workspace.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -79,6 +80,23 @@ pub struct Tampered {
     pub stands: Option<String>,
 }
 
+/// `.git/config` was changed (core.fsmonitor) by `…`, and was put back: one clause.
+impl fmt::Display for Tampered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` was changed", self.name)?;
+        if !self.settings.is_empty() {
+            write!(f, " ({})", self.settings.join(", "))?;
+        }
+        if let Some(by) = &self.by {
+            write!(f, ", first seen after {by}")?;
+        }
+        match &self.stands {
+            None => f.write_str(", and was put back as it was"),
+            Some(why) => write!(f, ", and could not be put back: {why}"),
+        }
+    }
+}
+
 impl Tripwire {
     /// Remembers everything as it stands. `extra`: further files to look at after each command (see [`Tripwire::who`]).
     pub fn new(world: &World, roots: &Roots, git: Rc<Git>, extra: impl IntoIterator<Item = PathBuf>) -> Tripwire {
@@ -134,16 +152,14 @@ impl Tripwire {
         (!by.is_empty()).then_some(by)
     }
 
-    /// Compares everything with what it held, and puts back what must not stand. Gives what was found.
-    ///
-    /// # Errors
-    /// When git cannot be asked.
-    pub async fn settle(&mut self, world: &World) -> Result<Vec<Tampered>, WorkspaceError> {
+    /// Compares everything with what it held, and puts back what must not stand. Gives what was found. A changed
+    /// configuration that git cannot be asked about (a run that is being torn down) is put back too.
+    pub async fn settle(&mut self, world: &World) -> Vec<Tampered> {
         self.look("");
         let mut found = Vec::new();
         found.extend(self.repository_moved());
         for path in self.watched.keys().cloned().collect::<Vec<_>>() {
-            found.extend(self.settle_file(world, &path).await?);
+            found.extend(self.settle_file(world, &path).await);
         }
         if let Some(repository) = &self.repository {
             for path in hooks_in(world, &repository.common_dir.join("hooks")) {
@@ -156,7 +172,7 @@ impl Tripwire {
         // What was put back has moved by that.
         self.look("");
         self.moved.clear();
-        Ok(found)
+        found
     }
 
     /// Another repository than the one that was found is taken up where there was none, and told where there was one:
@@ -182,28 +198,32 @@ impl Tripwire {
         }
     }
 
-    async fn settle_file(&mut self, world: &World, path: &Path) -> Result<Option<Tampered>, WorkspaceError> {
-        let Some(watched) = self.watched.get(path) else { return Ok(None) };
+    async fn settle_file(&mut self, world: &World, path: &Path) -> Option<Tampered> {
+        let watched = self.watched.get(path)?;
         let now = Holds::read(path);
         if now == watched.good {
-            return Ok(None);
+            return None;
         }
         let kind = watched.kind;
         let settings = match kind {
             // A hook that is gone, or can no longer be run, runs nothing.
-            Kind::Hook if now.is_harmless_hook() => return Ok(self.accept(path, now)),
+            Kind::Hook if now.is_harmless_hook() => return self.accept(path, now),
             Kind::Hook | Kind::Own => Vec::new(),
             Kind::Config => {
-                let settings = self.new_settings(world, &watched.good, &now).await?;
+                let new = self.new_settings(world, &watched.good, &now).await;
+                let settings = new.unwrap_or_else(|error| {
+                    tracing::warn!(%error, path = %path.display(), "git cannot tell what a changed configuration holds");
+                    vec!["settings that git could not be asked about".to_owned()]
+                });
                 if settings.is_empty() {
-                    return Ok(self.accept(path, now));
+                    return self.accept(path, now);
                 }
                 settings
             }
         };
         let good = watched.good.clone();
         let stands = self.put_back(path, &good).err().map(|error| error.to_string());
-        Ok(Some(self.tampered(path, settings, stands)))
+        Some(self.tampered(path, settings, stands))
     }
 
     fn accept(&mut self, path: &Path, now: Holds) -> Option<Tampered> {

@@ -21,7 +21,7 @@ fn wire(dir: &tempfile::TempDir, roots: &Roots) -> Tripwire {
 }
 
 fn settled(wire: &mut Tripwire) -> Vec<(String, Vec<String>)> {
-    let found = wait(wire.settle(&world())).unwrap();
+    let found = wait(wire.settle(&world()));
     for one in &found {
         assert_eq!(one.stands, None, "{one:?}");
     }
@@ -130,7 +130,7 @@ fn another_repository_in_its_place_is_told_and_a_new_one_is_watched() {
     let (dir, roots) = sample();
     let mut there = wire(&dir, &roots);
     sh(&roots.real, "git init -q evil; mv .git old; echo 'gitdir: evil/.git' > .git");
-    let found = wait(there.settle(&world())).unwrap();
+    let found = wait(there.settle(&world()));
     assert_eq!((found.len(), found[0].name.as_str(), found[0].stands.is_some()), (1, ".git", true));
 
     let dir = tempfile::tempdir().unwrap();
@@ -170,7 +170,7 @@ fn the_command_after_which_it_moved_is_known() {
     sh(&roots.real, "git config core.editor ./x");
     wire.look("third");
     assert_eq!(wire.who(&roots.real.join("kept")), Some("first"));
-    let found = wait(wire.settle(&world())).unwrap();
+    let found = wait(wire.settle(&world()));
     assert_eq!(found[0].by.as_deref(), Some("second"));
     assert_eq!(found[0].settings, ["core.pager", "core.editor"]);
 }

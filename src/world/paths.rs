@@ -38,30 +38,6 @@ impl Roots {
     }
 }
 
-/// What may be read and written: the roots that the sandbox grants, absolute and without links. `None`: everything.
-/// What may be written may be read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reach {
-    pub read: Option<Vec<PathBuf>>,
-    pub write: Option<Vec<PathBuf>>,
-}
-
-impl Reach {
-    /// Whether a path without links may be read.
-    pub fn reads(&self, path: &Path) -> bool {
-        within(&self.read, path) || (self.write.is_some() && self.writes(path))
-    }
-
-    /// Whether a path without links may be written.
-    pub fn writes(&self, path: &Path) -> bool {
-        within(&self.write, path)
-    }
-}
-
-fn within(roots: &Option<Vec<PathBuf>>, path: &Path) -> bool {
-    roots.as_ref().is_none_or(|roots| roots.iter().any(|root| path.starts_with(root)))
-}
-
 /// `SPETTRO_HOME`, else `.spettro` in `HOME`, else in the account's home directory; `None` without all three.
 pub fn home_dir(env: &dyn Env) -> Option<PathBuf> {
     if let Some(home) = env.var("SPETTRO_HOME").filter(|home| !home.is_empty()) {

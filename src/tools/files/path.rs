@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
+use crate::process::sandbox::{self, Policy};
 use crate::session::ReadMark;
 use crate::tools::error::ToolError;
 use crate::tools::output::{escape_line, thousands};
-use crate::world::{Reach, Roots, beneath};
+use crate::world::{Roots, beneath};
 
 /// Files larger than this are left to commands.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -32,13 +33,13 @@ pub(in crate::tools) struct Guard<'a> {
     /// The workspace without links.
     pub root: PathBuf,
     own: Vec<PathBuf>,
-    reach: &'a Reach,
+    policy: &'a Policy,
 }
 
 impl<'a> Guard<'a> {
-    pub(in crate::tools) fn new(roots: &'a Roots, own_dirs: &[PathBuf], reach: &'a Reach) -> Guard<'a> {
+    pub(in crate::tools) fn new(roots: &'a Roots, own_dirs: &[PathBuf], policy: &'a Policy) -> Guard<'a> {
         let resolved = |path: &PathBuf| beneath::resolve(path).unwrap_or_else(|_| path.clone());
-        Guard { roots, root: resolved(&roots.real), own: own_dirs.iter().map(resolved).collect(), reach }
+        Guard { roots, root: resolved(&roots.real), own: own_dirs.iter().map(resolved).collect(), policy }
     }
 
     /// Why a path (without links) is out of reach; `None` when it is not. Every tool that touches a file asks here,
@@ -55,16 +56,20 @@ impl<'a> Guard<'a> {
             return Some("it holds the environment or memory of a process".to_owned());
         }
         match access {
-            Access::Read if !self.reach.reads(real) => Some(self.allowed("read", &self.reach.read)),
-            Access::Write if !self.reach.writes(real) => Some(self.allowed("written", &self.reach.write)),
+            Access::Read if !self.policy.may_read(real) => Some(self.allowed("read", sandbox::Access::Read)),
+            Access::Write if !self.policy.may_write(real) => Some(self.allowed("written", sandbox::Access::Write)),
             _ => None,
         }
     }
 
     /// What a refusal says of the roots there are.
-    fn allowed(&self, what: &str, roots: &Option<Vec<PathBuf>>) -> String {
+    fn allowed(&self, what: &str, access: sandbox::Access) -> String {
         let mut named: Vec<String> = Vec::new();
-        for root in roots.iter().flatten() {
+        // The workspace first: it is where the work is.
+        let rules = self.policy.rules.iter().filter(|rule| rule.access >= access);
+        let mut roots: Vec<&PathBuf> = rules.map(|rule| &rule.path).collect();
+        roots.sort_by_key(|root| **root != self.root);
+        for root in roots {
             let name = if *root == self.root { "the workspace".to_owned() } else { self.shown(root) };
             if !named.contains(&name) {
                 named.push(name);
@@ -75,7 +80,7 @@ impl<'a> Guard<'a> {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         match named.as_slice() {
             [] => format!("the sandbox lets nothing be {what}"),
-            _ => format!("the sandbox lets only these be {what}: {}{more}", named.join(", ")),
+            _ => format!("outside of what the sandbox lets be {what}: {}{more}", named.join(", ")),
         }
     }
 
