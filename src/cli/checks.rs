@@ -4,6 +4,7 @@ use std::io::Write;
 use std::rc::Rc;
 
 use super::args::ChecksArgs;
+use super::confine::{self, Ground};
 use super::crashed::sweep_crashed;
 use super::failure::Failure;
 use super::lanes::NoExec;
@@ -43,8 +44,9 @@ pub fn checks(
     };
     let config = effective.config;
     let mut signals = Signals::install(dispositions)?;
-    let temporary = tempfile::Builder::new().prefix("spettro-").tempdir()?;
     use crate::world::Env;
+    let stores: Vec<_> = home_dir(&env).into_iter().collect();
+    let temporary = confine::temporary_folder(&stores)?;
     let secrets = Secrets::new(env.vars().into_iter().filter(|(name, _)| process::looks_secret(name)));
     let child = process::child_environment(
         &env.vars(),
@@ -68,13 +70,19 @@ pub fn checks(
             writeln!(err, "note: {note}")?;
         }
     }
-    world.exec = process::start(ProcessOptions {
+    let exec = process::start(ProcessOptions {
         environment: child.vars,
         secrets: secrets.clone(),
         run_id: "checks".to_owned(),
         keep_leftovers: config.leftovers_run,
         ..ProcessOptions::default()
     })?;
+    let ground = Ground { stores, temporary: temporary.path().to_owned(), pretended_abi: None };
+    let level = confine::confine(&exec, &ground.policy(&config, &config.workspace)?)?;
+    if !level.missing.is_empty() {
+        writeln!(err, "note: sandbox {level}")?;
+    }
+    world.exec = exec;
     let roots = Roots::same(config.workspace.clone());
     let spool = Spool::new(temporary.path().join("spool"));
     let halt = Halt::new();

@@ -6,8 +6,6 @@ use clap::Args;
 #[derive(Debug, Clone, Default, Args)]
 pub struct LaterArgs {
     #[arg(long, hide = true)]
-    sandbox: Option<String>,
-    #[arg(long, hide = true)]
     memory: Option<String>,
     #[arg(long, hide = true)]
     record: Option<String>,
@@ -49,7 +47,6 @@ impl LaterArgs {
     /// Those that were given.
     pub(super) fn given(&self) -> Vec<&'static str> {
         let all = [
-            ("--sandbox", self.sandbox.is_some()),
             ("--memory", self.memory.is_some()),
             ("--record", self.record.is_some()),
             ("--fork", self.fork),

@@ -5,6 +5,7 @@
 pub mod args;
 mod cassette;
 mod checks;
+mod confine;
 mod crashed;
 mod dry_run;
 pub mod exit_codes;

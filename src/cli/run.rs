@@ -18,6 +18,7 @@ pub(super) use self::secret::secrets;
 use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::crashed::sweep_crashed;
 use super::dry_run::{self, DryRun};
+use super::confine::{self, Ground};
 use super::failure::Failure;
 use super::lanes::NoExec;
 use super::logging::Log;
@@ -248,10 +249,8 @@ fn start(
     // Before threads, runtime and TLS: the helper that starts commands.
     let signals = Signals::install(dispositions)?;
     let workspace = config.workspace.clone();
-    let temporary = tempfile::Builder::new()
-        .prefix("spettro-")
-        .tempdir()
-        .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
+    let stores = vec![home.clone(), session_root.clone()];
+    let temporary = confine::temporary_folder(&stores)?;
     let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)]);
     let child =
         process::child_environment(&env.vars(), &config.env, &keys, &secrets, &workspace, run_id, temporary.path());
@@ -263,6 +262,9 @@ fn start(
         keep_leftovers: config.leftovers_run,
         ..ProcessOptions::default()
     })?;
+    let ground = Ground { stores, temporary: temporary.path().to_owned(), pretended_abi: args.pretend_landlock };
+    let policy = ground.policy(&config, &workspace)?;
+    let level = confine::confine(&exec, &policy)?;
     world.exec = exec.clone();
     world.transport = models.transport;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -279,6 +281,8 @@ fn start(
             secrets,
             home: &home,
             session_root: &session_root,
+            temporary: temporary.path(),
+            sandbox: level.to_string(),
             run_id,
         };
         let preview = local.block_on(&runtime, dry.look(signals))?;
@@ -296,6 +300,8 @@ fn start(
         begun: begun.clone(),
         world: world.clone(),
         exec,
+        ground,
+        level,
         place,
         config,
         agent: models.agent,

@@ -8,6 +8,7 @@ use crate::compact::Settings as Compaction;
 use crate::event::Limits;
 use crate::model::{ModelSpec, Price, ProviderSpec};
 use crate::process::EnvPolicy;
+use crate::process::sandbox::Wanted;
 use crate::world::Secrets;
 
 /// Everything a run needs, after flag > environment > goal file > user's config > default.
@@ -39,6 +40,7 @@ pub struct Config {
     pub tools_allow: Option<Vec<String>>,
     pub tools_deny: Vec<String>,
     pub env: EnvPolicy,
+    pub sandbox: Wanted,
     /// What a command leaves running is kept until the run ends, instead of being stopped with the command.
     pub leftovers_run: bool,
     pub providers: BTreeMap<String, ProviderSpec>,

@@ -31,6 +31,7 @@ use self::layers::{Entry, Given, Layer, Merged, steps};
 use self::node::{Node, Step};
 use self::parts::read_text;
 use self::shape::Reader;
+use self::show::Row;
 use self::source::{Secrets, Source};
 use self::value::Value;
 use super::Config;
@@ -156,13 +157,20 @@ fn load_with(
     let built = Builder { merged: &merged, context: &context, problems: &mut problems }.build();
     match built {
         Some((mut config, rows)) if problems.is_empty() => {
-            config.yaml = show::yaml(&rows, false);
+            config.yaml = show::yaml(&as_stored(&rows), false);
             config.digest = format!("{:x}", Sha256::digest(&config.yaml));
             let origins = rows.iter().map(|row| (row.path(), show::line(&row.value), row.origin.clone())).collect();
             Ok(Effective { config, origins, annotated: show::yaml(&rows, true) })
         }
         _ => Err(in_order(problems)),
     }
+}
+
+/// What a resume reads. A sandbox that nobody wrote is left out: written down it would be one that somebody wrote,
+/// which is kept or ends the run.
+fn as_stored(rows: &[Row]) -> Vec<Row> {
+    let unwritten = |row: &Row| row.group == Some("sandbox") && matches!(row.origin, Origin::Default);
+    rows.iter().filter(|row| !unwritten(row)).cloned().collect()
 }
 
 /// File by file, and within a file as it is read.

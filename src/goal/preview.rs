@@ -27,6 +27,8 @@ pub struct PreviewParts<'a> {
     /// Variables that commands do not see.
     pub removed: Vec<String>,
     pub secrets: Secrets,
+    /// The level obtained.
+    pub sandbox: String,
 }
 
 /// What a run would begin with.
@@ -43,6 +45,7 @@ pub struct Preview {
     pub digest: String,
     pub files: usize,
     pub checks: Vec<CheckResult>,
+    pub sandbox: String,
     pub notes: Vec<String>,
 }
 
@@ -51,7 +54,7 @@ pub struct Preview {
 /// # Errors
 /// What would end a run before its first request.
 pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
-    let PreviewParts { world, halt, config, endpoint, roots, folder, own_dirs, removed, secrets } = parts;
+    let PreviewParts { world, halt, config, endpoint, roots, folder, own_dirs, removed, secrets, sandbox } = parts;
     let config = &config.without(&secrets);
     let environment = |error: &dyn std::fmt::Display| Cause::new(Outcome::Environment, error.to_string());
     let git = Git::new(roots.clone(), folder.join("git"));
@@ -92,6 +95,7 @@ pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
         digest,
         files: tree.files().len(),
         checks: results,
+        sandbox,
         notes,
     })
 }

@@ -87,6 +87,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<String>,
 
+    /// What commands may write: `workspace-write`, `read-only` or `off`; what this system cannot keep of it ends the run
+    #[arg(long, value_name = "MODE")]
+    pub sandbox: Option<String>,
+
+    /// For tests: as if the kernel knew no newer Landlock than this
+    #[arg(long, value_name = "ABI", hide = true)]
+    pub pretend_landlock: Option<u8>,
+
     /// Go on with a session: its id, `latest` of this workspace, or `auto` (this goal's unfinished one, else a new one)
     #[arg(long, value_name = "ID|latest|auto", help_heading = "Sessions")]
     pub resume: Option<String>,
@@ -246,6 +254,7 @@ impl RunArgs {
             ("--max-time", "limits.time", &self.max_time),
             ("--stall", "limits.stall", &self.stall),
             ("--auto-compact", "compaction.auto", &auto_compact),
+            ("--sandbox", "sandbox.files", &self.sandbox),
             ("--compact-threshold", "compaction.threshold_pct", &self.compact_threshold),
         ];
         let mut settings: Vec<Setting> = Vec::new();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::super::args::RunArgs;
+use super::super::confine::{self, Ground};
 use super::super::failure::Failure;
 use super::super::logging::Log;
 use super::broken::{give_up, not_begun};
@@ -14,13 +15,11 @@ use crate::control::{Desk, Server};
 use crate::event::{Outcome, Record, RunResult};
 use crate::goal::{Config, Run, RunParts, WorkspaceMode, own_dirs};
 use crate::model::Endpoint;
+use crate::process::sandbox::Level;
 use crate::process::{Process, Signals};
 use crate::report::{Console, summary_markdown};
 use crate::session::{Fact, Listener, Session, Store, WorkspaceLock};
 use crate::world::{Halt, Roots, Secrets, World};
-
-/// How much of the machine a run sees, said in every output until the sandbox is there.
-const NO_SANDBOX: &str = "none";
 
 /// The listener that shows events.
 struct Shown(Rc<Console>);
@@ -47,6 +46,9 @@ pub(super) struct Go<'a> {
     pub world: World,
     /// The world's `Exec`.
     pub exec: Rc<Process>,
+    pub ground: Ground,
+    /// The sandbox that commands are in, as long as they run in the project itself.
+    pub level: Level,
     pub place: Place,
     pub config: Config,
     pub agent: Endpoint,
@@ -65,7 +67,7 @@ pub(super) struct Go<'a> {
 
 impl Go<'_> {
     pub(super) async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
-        let Go { args, world, exec, place, config, agent, judge, summarizer, earlier, .. } = self;
+        let Go { args, world, exec, ground, level, place, config, agent, judge, summarizer, earlier, .. } = self;
         let Go { mut notes, run_id, console, removed, secrets, title, log, .. } = self;
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
@@ -116,6 +118,18 @@ impl Go<'_> {
                 }
             }
         };
+        let level = if ephemeral.is_some() || copy.is_some() {
+            // Only now it is known where these are.
+            let workspace = copy.as_deref().unwrap_or(&project);
+            let kept = ephemeral.iter().map(|folder| folder.path().to_owned());
+            let ground = Ground { stores: ground.stores.iter().cloned().chain(kept).collect(), ..ground };
+            match ground.policy(&config, workspace).and_then(|policy| confine::confine(&exec, &policy)) {
+                Ok(level) => level,
+                Err(failure) => return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none()).await),
+            }
+        } else {
+            level
+        };
         let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
         let mut own = own_dirs(&place.home, &place.session_root, &roots.real);
         own.push(session.dir());
@@ -154,7 +168,7 @@ impl Go<'_> {
             run: run_id.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             copy,
-            sandbox: NO_SANDBOX.to_owned(),
+            sandbox: level.to_string(),
             own_dirs: own,
             deltas: args.deltas || args.verbose > 0,
             resume: if ephemeral.is_some() { Vec::new() } else { resume },

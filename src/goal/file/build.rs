@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::layers::{Entry, Merged, steps};
 use super::node::{Step, cut};
 use super::parts::{
-    absolute_cassette, check, check_value, field, field_json, field_map, model_spec, pairs, read_text, run, texts,
+    absolute_cassette, absolute_paths, check, check_value, field, field_json, field_map, model_spec, network, pairs,
+    path_list, read_text, run, texts,
 };
 use super::show::Row;
 use super::source::{Origin, Problem, Source};
@@ -20,6 +21,7 @@ use crate::goal::{Check, Config, Judge, When, WorkspaceMode};
 use crate::model::wire::Wire;
 use crate::model::{ModelSpec, Price, ProviderSpec};
 use crate::process::EnvPolicy;
+use crate::process::sandbox::{Files, Wanted};
 
 /// Most bytes of a goal's text.
 const MOST_GOAL_BYTES: usize = 64 * 1024;
@@ -131,6 +133,7 @@ impl Builder<'_> {
                 set: self.merged.get("env.set").map(|entry| pairs(&entry.value)).unwrap_or_default(),
                 clean: self.flag("env.clean"),
             },
+            sandbox: self.sandbox(),
             leftovers_run: self.word("leftovers") == "run",
             providers: self.providers(),
             prices: self.prices(),
@@ -183,6 +186,17 @@ impl Builder<'_> {
 
     fn texts(&self, path: &str) -> Vec<String> {
         self.merged.get(path).map(|entry| texts(&entry.value)).unwrap_or_default()
+    }
+
+    fn sandbox(&self) -> Wanted {
+        let set = |name: &str| self.merged.set(&format!("sandbox.{name}"));
+        Wanted {
+            files: Files::from_name(&self.word("sandbox.files")).unwrap_or_default(),
+            network: self.merged.get("sandbox.network").map(|entry| network(&entry.value)).unwrap_or_default(),
+            write: set("write").map(absolute_paths).unwrap_or_default(),
+            read: set("read").map(absolute_paths).unwrap_or_default(),
+            written: ["files", "network", "write", "read"].into_iter().any(|name| set(name).is_some()),
+        }
     }
 
     fn limits(&self) -> Limits {
@@ -388,6 +402,10 @@ impl Builder<'_> {
                     }
                     Value::List(config.checks.iter().map(check_value).collect())
                 }
+                "sandbox.write" | "sandbox.read" => match &entry {
+                    Some(entry) => path_list(&absolute_paths(entry)),
+                    None => continue,
+                },
                 _ => match entry {
                     Some(entry) => absolute_cassette(&entry),
                     None => continue,

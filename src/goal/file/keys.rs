@@ -71,6 +71,8 @@ pub(super) enum Kind {
     Inside,
     /// A glob of paths below the workspace.
     Glob,
+    /// `all`, `none`, or a list of ports.
+    Network,
     /// The name of an environment variable.
     Variable,
     /// A glob of such names.
@@ -217,6 +219,11 @@ const LIMITS: &[Key] = &[
     key("consecutive_errors", whole(1, 1_000), "failed or refused turns in a row").or("3"),
 ];
 
+/// A port that may be reached.
+pub(super) const PORT: Kind = whole(1, 65_535);
+/// Instead of a list of them.
+pub(super) const NETWORK_WORDS: Kind = Kind::Word { now: &["all", "none"], later: &[] };
+
 /// The whole file.
 pub(super) const GOAL: &[Key] = &[
     key("version", Kind::Version, "the version of this format; this build reads 1").required(),
@@ -283,13 +290,18 @@ pub(super) const GOAL: &[Key] = &[
     ),
     key(
         "sandbox",
-        Kind::Later(&[
-            later("files", "what may be written"),
-            later("network", "what may be reached"),
-            later("write", "further paths to write"),
-            later("read", "further paths to read"),
+        Kind::Map(&[
+            key(
+                "files",
+                Kind::Word { now: &["workspace-write", "read-only", "off"], later: &[] },
+                "what may be written; `off` restricts neither writing nor reading",
+            )
+            .or("workspace-write"),
+            key("network", Kind::Network, "what may be reached: `all`, `none`, or a list of TCP ports").or("all"),
+            key("write", Kind::List { of: &Kind::Path, most: 200 }, "further paths to write").or("[]"),
+            key("read", Kind::List { of: &Kind::Path, most: 200 }, "further paths to read").or("[]"),
         ]),
-        "what commands may touch",
+        "what commands may touch; with any of it written, what this system cannot keep ends the run",
     ),
     key(
         "env",

@@ -96,6 +96,10 @@ fn kind(of: &Kind) -> Json {
         Kind::ModelId => pattern(MODEL_ID),
         Kind::Model => json!({"$ref": "#/$defs/model"}),
         Kind::Check => json!({"$ref": "#/$defs/check"}),
+        Kind::Network => {
+            let ports = json!({"type": "array", "items": kind(&keys::PORT), "maxItems": 100});
+            either(vec![kind(&keys::NETWORK_WORDS), ports])
+        }
         Kind::Run => either(vec![text(), json!({"type": "array", "items": kind(&Kind::Plain), "minItems": 1})]),
         Kind::List { of, most } => json!({"type": "array", "items": kind(of), "maxItems": most}),
         Kind::Map(keys) | Kind::Record(keys) => object(keys),

@@ -86,9 +86,9 @@ impl fmt::Display for Network {
 pub struct Wanted {
     pub files: Files,
     pub network: Network,
-    /// Absolute; to be written besides.
+    /// To be written besides. Absolute, or in the home directory (`~/…`).
     pub write: Vec<PathBuf>,
-    /// Absolute; to be read besides.
+    /// To be read besides; likewise.
     pub read: Vec<PathBuf>,
     /// Somebody wrote any of it: what cannot be kept then ends the run.
     pub written: bool,
@@ -107,6 +107,16 @@ pub struct Places<'a> {
     pub temporary: &'a Path,
     /// The value of a variable of spettro's own environment.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl Places<'_> {
+    /// `~` and `~/…` in the home directory; other paths as they are.
+    fn at_home(&self, path: &Path) -> PathBuf {
+        match (path.strip_prefix("~"), self.home) {
+            (Ok(rest), Some(home)) => home.join(rest),
+            _ => path.to_owned(),
+        }
+    }
 }
 
 /// What a path is granted for.

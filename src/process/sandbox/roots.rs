@@ -64,6 +64,7 @@ pub(super) fn rules(
         [("sandbox.write", &wanted.write, Access::Write), ("sandbox.read", &wanted.read, Access::Read)]
     {
         for path in paths {
+            let path = places.at_home(path);
             let found = path.canonicalize().map_err(|_| SandboxError::NoSuchPath { key, path: path.clone() })?;
             if access == Access::Write {
                 guarded.is_outside(&found)?;
