@@ -7,6 +7,7 @@ mod cassette;
 mod checks;
 mod confine;
 mod crashed;
+mod doctor;
 mod dry_run;
 pub mod exit_codes;
 pub mod failure;
@@ -23,6 +24,7 @@ pub mod schema;
 mod sessions;
 mod steer;
 mod stop;
+mod trust;
 pub mod validate;
 
 use std::ffi::OsString;
@@ -65,6 +67,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
         Verb::Steer(args) => steer::steer(args, &mut out),
         Verb::Stop(args) => stop::stop(args, &mut out),
         Verb::Jobs(args) => jobs::jobs(args, &mut out),
+        Verb::Doctor(args) => doctor::doctor(args, &mut out),
     };
     match ended {
         Ok(outcome) => outcome.into(),

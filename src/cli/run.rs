@@ -16,9 +16,9 @@ use self::earlier::{earlier, kept_limits, last_limits, unfinished};
 use self::secret::key_names;
 pub(super) use self::secret::secrets;
 use super::args::{Asked, Color, OutputFormat, RunArgs};
+use super::confine::{self, Ground};
 use super::crashed::sweep_crashed;
 use super::dry_run::{self, DryRun};
-use super::confine::{self, Ground};
 use super::failure::Failure;
 use super::lanes::NoExec;
 use super::logging::Log;
@@ -220,6 +220,7 @@ fn start(
         let had = had.map_or(effective.config.limits.cost, |limits| limits.cost);
         effective.config.limits.cost = had.map(|limit| limit.saturating_add(added));
     }
+    let doubt = args.trust.doubt(effective.untrusted).map_err(Stop::Problems)?;
     let mut config = effective.config;
     if let Some(earlier) = &earlier {
         // The goal's text was frozen at the session's start; what a resume may change are its limits.
@@ -272,6 +273,10 @@ fn start(
         .build()
         .map_err(|error| Failure::new(Outcome::Environment, format!("start the runtime: {error}")))?;
     let local = tokio::task::LocalSet::new();
+    if let Some(doubt) = doubt {
+        let settled = doubt.settle(&world, config.goal_file.as_deref(), temporary.path());
+        local.block_on(&runtime, settled)?.map_err(Stop::Problems)?;
+    }
     if args.dry_run {
         let dry = DryRun {
             world,
@@ -302,6 +307,7 @@ fn start(
         exec,
         ground,
         level,
+        policy: Rc::new(policy),
         place,
         config,
         agent: models.agent,

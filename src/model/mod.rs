@@ -18,7 +18,9 @@ mod retry;
 mod taken;
 pub mod wire;
 
-pub use catalog::{Endpoint, EndpointError, KeySource, ModelSpec, ProviderSpec, resolve, usable};
+pub use catalog::{
+    Endpoint, EndpointError, KeySource, ModelSpec, ProviderSpec, is_loopback, key_variables, resolve, usable,
+};
 pub use conversation::{Conversation, message_count};
 pub use error::ModelError;
 pub use estimate::{Count, Factor};

@@ -156,9 +156,7 @@ mod linux {
     pub fn seccomp_available() -> bool {
         let action: u32 = libc::SECCOMP_RET_ERRNO;
         // SAFETY: the kernel reads the four bytes of `action`, which live as long as the call.
-        unsafe {
-            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, std::ptr::from_ref(&action)) == 0
-        }
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, std::ptr::from_ref(&action)) == 0 }
     }
 
     /// What a leader executes, and how.
@@ -204,9 +202,11 @@ mod linux {
             argv: pointers(leader.argv),
             env: pointers(leader.env),
             ruleset: leader.confinement.and_then(|all| all.ruleset.as_ref()).map(AsRawFd::as_raw_fd),
-            filter: leader.confinement.map(|all| &all.filter).filter(|filter| !filter.is_empty()).map(|filter| {
-                libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() }
-            }),
+            filter: leader
+                .confinement
+                .map(|all| &all.filter)
+                .filter(|filter| !filter.is_empty())
+                .map(|filter| libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() }),
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             failure: Cell::new(None),
         };

@@ -17,8 +17,8 @@ use super::schema::{self, Text};
 use super::{bash, search, tasks};
 use crate::event::{TaskGraph, ToolStatus};
 use crate::model::ToolSchema;
-use crate::session::{ReadMark, Spool};
 use crate::process::sandbox::Policy;
+use crate::session::{ReadMark, Spool};
 use crate::world::{Roots, Secrets, World};
 
 const SUMMARY_CHARS: usize = 120;

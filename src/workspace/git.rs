@@ -204,6 +204,14 @@ impl Git {
         Ok(Some(entries.map(pair).collect()))
     }
 
+    /// The content of a file of the workspace as it is at a commit, replacements aside. `Ok(None)`: the commit or the
+    /// file is not there.
+    pub async fn blob(&self, world: &World, reference: &str, name: &str) -> Result<Option<Vec<u8>>, WorkspaceError> {
+        let object = format!("{reference}:./{name}");
+        let env = [("GIT_NO_REPLACE_OBJECTS".to_owned(), "1".to_owned())];
+        self.answer_or(world, &["cat-file", "blob", &object], &env, &[0], &[128]).await
+    }
+
     fn repository(&self) -> Option<Repository> {
         Repository::around(&self.roots.real)
     }

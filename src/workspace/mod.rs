@@ -17,6 +17,7 @@ mod tripwire;
 pub use copy::copy;
 pub use git::{Git, GitState};
 pub use protect::Protected;
+pub use repository::repository_top;
 pub use tree::{Tree, changed_files};
 pub use tripwire::{Tampered, Tripwire};
 

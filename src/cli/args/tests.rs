@@ -92,14 +92,10 @@ fn more_money_for_a_resumed_session() {
 #[test]
 fn flags_of_later_versions_are_refused_by_name() {
     let each: &[&[&str]] = &[
-        &["--sandbox", "off"],
         &["--memory", "off"],
         &["--record", "effects"],
         &["--fork"],
         &["--at", "3"],
-        &["--untrusted"],
-        &["--trust-goal"],
-        &["--trusted-ref", "main"],
         &["--cassette", "f"],
         &["--parallel", "2"],
         &["--shard", "1/2"],

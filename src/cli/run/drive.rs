@@ -15,7 +15,7 @@ use crate::control::{Desk, Server};
 use crate::event::{Outcome, Record, RunResult};
 use crate::goal::{Config, Run, RunParts, WorkspaceMode, own_dirs};
 use crate::model::Endpoint;
-use crate::process::sandbox::Level;
+use crate::process::sandbox::{Level, Policy};
 use crate::process::{Process, Signals};
 use crate::report::{Console, summary_markdown};
 use crate::session::{Fact, Listener, Session, Store, WorkspaceLock};
@@ -49,6 +49,7 @@ pub(super) struct Go<'a> {
     pub ground: Ground,
     /// The sandbox that commands are in, as long as they run in the project itself.
     pub level: Level,
+    pub policy: Rc<Policy>,
     pub place: Place,
     pub config: Config,
     pub agent: Endpoint,
@@ -67,7 +68,8 @@ pub(super) struct Go<'a> {
 
 impl Go<'_> {
     pub(super) async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
-        let Go { args, world, exec, ground, level, place, config, agent, judge, summarizer, earlier, .. } = self;
+        let Go { args, world, exec, ground, level, policy, place, config, agent, judge, summarizer, earlier, .. } =
+            self;
         let Go { mut notes, run_id, console, removed, secrets, title, log, .. } = self;
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
@@ -118,17 +120,21 @@ impl Go<'_> {
                 }
             }
         };
-        let level = if ephemeral.is_some() || copy.is_some() {
+        let (level, policy) = if ephemeral.is_some() || copy.is_some() {
             // Only now it is known where these are.
             let workspace = copy.as_deref().unwrap_or(&project);
             let kept = ephemeral.iter().map(|folder| folder.path().to_owned());
             let ground = Ground { stores: ground.stores.iter().cloned().chain(kept).collect(), ..ground };
-            match ground.policy(&config, workspace).and_then(|policy| confine::confine(&exec, &policy)) {
-                Ok(level) => level,
+            let confined = ground.policy(&config, workspace).and_then(|policy| {
+                let level = confine::confine(&exec, &policy)?;
+                Ok((level, Rc::new(policy)))
+            });
+            match confined {
+                Ok(confined) => confined,
                 Err(failure) => return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none()).await),
             }
         } else {
-            level
+            (level, policy)
         };
         let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
         let mut own = own_dirs(&place.home, &place.session_root, &roots.real);
@@ -169,6 +175,7 @@ impl Go<'_> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             copy,
             sandbox: level.to_string(),
+            policy,
             own_dirs: own,
             deltas: args.deltas || args.verbose > 0,
             resume: if ephemeral.is_some() { Vec::new() } else { resume },

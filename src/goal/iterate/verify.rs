@@ -54,7 +54,9 @@ impl Loop {
         let told = found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         self.session.append(Fact::Notice { code: PUT_BACK.to_owned(), text: told.clone() })?;
         if again {
-            return Ok(Some(self.fail(Cause::new(Outcome::Policy, format!("{told}; such files are not to be changed")))));
+            return Ok(Some(
+                self.fail(Cause::new(Outcome::Policy, format!("{told}; such files are not to be changed"))),
+            ));
         }
         self.agent.say(Message::Operator {
             text: format!(

@@ -56,7 +56,8 @@ fn grant(
         for rule in rules {
             // What has gone since, or cannot be opened by this user, needs no grant.
             let Ok((place, is_dir)) = open(rule) else { continue };
-            let rights = if is_dir { rights(rule.access, abi) } else { rights(rule.access, abi) & AccessFs::from_file(abi) };
+            let rights =
+                if is_dir { rights(rule.access, abi) } else { rights(rule.access, abi) & AccessFs::from_file(abi) };
             ruleset = ruleset.add_rule(PathBeneath::new(place, rights))?;
         }
     }

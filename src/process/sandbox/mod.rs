@@ -178,12 +178,8 @@ impl Policy {
     /// When the workspace or a path of `write` holds the home directory or the session store, and when a named path
     /// does not exist.
     pub fn new(wanted: &Wanted, places: &Places<'_>) -> Result<Policy, SandboxError> {
-        let mut policy = Policy {
-            files: wanted.files,
-            network: wanted.network.clone(),
-            written: wanted.written,
-            ..Policy::off()
-        };
+        let mut policy =
+            Policy { files: wanted.files, network: wanted.network.clone(), written: wanted.written, ..Policy::off() };
         if wanted.files == Files::Off {
             return Ok(policy);
         }

@@ -24,7 +24,10 @@ impl Untouchable {
         let processes = [rustix::process::getppid(), me];
         let number = |pid: rustix::process::Pid| pid.as_raw_nonzero().get();
         let groups = processes.into_iter().flatten().filter_map(|pid| rustix::process::getpgid(Some(pid)).ok());
-        Untouchable { pids: processes.into_iter().flatten().map(number).collect(), groups: groups.map(number).collect() }
+        Untouchable {
+            pids: processes.into_iter().flatten().map(number).collect(),
+            groups: groups.map(number).collect(),
+        }
     }
 }
 
@@ -32,11 +35,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 type Condition = Result<SeccompCondition, BackendError>;
 
 /// The program; empty on a machine whose system calls are not known here.
-pub fn program(
-    network: &Network,
-    abi: u8,
-    untouchable: &Untouchable,
-) -> Result<Vec<libc::sock_filter>, BackendError> {
+pub fn program(network: &Network, abi: u8, untouchable: &Untouchable) -> Result<Vec<libc::sock_filter>, BackendError> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(Vec::new()) };
     let mut rules = Rules::new();
     signals(&mut rules, untouchable)?;
@@ -53,7 +52,8 @@ pub fn program(
     }
     let refusal = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let program: BpfProgram = SeccompFilter::new(rules, SeccompAction::Allow, refusal, arch)?.try_into()?;
-    let program = program.into_iter().map(|step| libc::sock_filter { code: step.code, jt: step.jt, jf: step.jf, k: step.k });
+    let program =
+        program.into_iter().map(|step| libc::sock_filter { code: step.code, jt: step.jt, jf: step.jf, k: step.k });
     Ok(no_x32().into_iter().chain(program).collect())
 }
 

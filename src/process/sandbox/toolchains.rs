@@ -26,13 +26,7 @@ const TOOLCHAINS: [Toolchain; 6] = [
         dirs: &["registry", "git"],
         files: &[".package-cache"],
     },
-    Toolchain {
-        manifests: &["package.json"],
-        variable: "npm_config_cache",
-        folder: ".npm",
-        dirs: &[""],
-        files: &[],
-    },
+    Toolchain { manifests: &["package.json"], variable: "npm_config_cache", folder: ".npm", dirs: &[""], files: &[] },
     Toolchain {
         manifests: &["pyproject.toml", "requirements.txt", "setup.py", "setup.cfg"],
         variable: "PIP_CACHE_DIR",

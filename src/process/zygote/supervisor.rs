@@ -210,12 +210,13 @@ fn start_leader(request: &Request, output: &OwnedFd, common: &Common) -> Result<
         output: output.as_fd(),
         confinement,
     };
-    let leader = sys::spawn_leader(&leader).map_err(|(stage, error)| match (stage, error.raw_os_error().unwrap_or(0)) {
-        (Stage::Cwd, _) => NotStarted::Cwd,
-        (Stage::Exec, libc::ENOENT | libc::ENOTDIR) => NotStarted::Missing,
-        (Stage::Exec, libc::EACCES | libc::ENOEXEC) => NotStarted::Denied,
-        (_, errno) => NotStarted::Other(errno),
-    })?;
+    let leader =
+        sys::spawn_leader(&leader).map_err(|(stage, error)| match (stage, error.raw_os_error().unwrap_or(0)) {
+            (Stage::Cwd, _) => NotStarted::Cwd,
+            (Stage::Exec, libc::ENOENT | libc::ENOTDIR) => NotStarted::Missing,
+            (Stage::Exec, libc::EACCES | libc::ENOEXEC) => NotStarted::Denied,
+            (_, errno) => NotStarted::Other(errno),
+        })?;
     // Commands go before spettro when memory is short. Said from here: until it executes, the leader shares this
     // process's memory, of which the kernel lets nobody say anything. Not being allowed to is no reason to fail.
     let _only_an_order_of_death =
