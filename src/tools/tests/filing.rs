@@ -224,3 +224,68 @@ async fn bytes_that_are_no_text_survive_an_edit() {
     assert!(text.contains("+caf\\xe9 = 2"), "{text}");
     assert_eq!(std::fs::read(rig.path("latin")).expect("a file"), b"caf\xe9 = 2\n");
 }
+
+/// What the sandbox grants: the workspace for writing, and one folder beside it for reading.
+fn confined() -> Rig {
+    use crate::process::sandbox::{Access, Files, Rule};
+    Rig::with(|options| {
+        let base = options.own_dirs[0].parent().expect("a folder").to_owned();
+        for name in ["ws", "lib", "out"] {
+            std::fs::create_dir_all(base.join(name)).expect("a folder");
+            std::fs::write(base.join(name).join("file"), "mark\n").expect("a file");
+        }
+        let rule = |name: &str, access| Rule { path: base.join(name), access };
+        let rules = vec![rule("ws", Access::Write), rule("lib", Access::Read)];
+        options.policy = Rc::new(Policy { files: Files::WorkspaceWrite, rules, ..Policy::off() });
+    })
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_sandbox_of_commands_holds_for_file_tools_too() {
+    let mut rig = confined();
+    symlink(rig.path("../out"), rig.path("link")).expect("a link");
+    rig.ok("file-read", json!({"path": "../lib/file"})).await;
+    for path in ["../out/file", "link/file", "link/../out/file", "/proc/self/root/etc/passwd"] {
+        let text = rig.refused("file-read", json!({"path": path})).await;
+        assert!(text.contains("lets be read: the workspace, "), "{path}: {text}");
+        assert!(text.contains("/lib"), "{path}: {text}");
+        rig.refused("grep", json!({"pattern": "mark", "path": path})).await;
+    }
+    for path in ["../lib/file", "../lib/new", "../out/new", "link/new", "../new", "/nowhere/new"] {
+        let text = rig.refused("file-write", json!({"path": path, "content": "x", "append": true})).await;
+        assert!(text.ends_with("lets be written: the workspace"), "{path}: {text}");
+    }
+    rig.refused("file-edit", json!({"path": "../lib/file", "old_string": "mark", "new_string": "x"})).await;
+    rig.refused("glob", json!({"path": "../out"})).await;
+    assert_eq!(rig.ok("grep", json!({"pattern": "mark"})).await, "file:1:mark", "the link is not followed");
+    assert_eq!(std::fs::read_to_string(rig.path("../lib/file")).expect("a file"), "mark\n");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_folder_that_becomes_a_link_meanwhile_leads_nowhere() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let mut rig = confined();
+    let (folder, aside, out) = (rig.path("folder"), rig.path("aside"), rig.path("../out"));
+    std::fs::create_dir(&folder).expect("a folder");
+    let over = std::sync::Arc::new(AtomicBool::new(false));
+    let until = over.clone();
+    let swap = std::thread::spawn(move || {
+        while !until.load(Ordering::Relaxed) {
+            std::fs::rename(&folder, &aside).expect("moved away");
+            symlink(&out, &folder).expect("a link in its place");
+            std::fs::remove_file(&folder).expect("removed");
+            std::fs::rename(&aside, &folder).expect("moved back");
+        }
+    });
+    for n in 0..400 {
+        let path = format!("folder/new-{n}");
+        // Refused, or written where it was meant to be.
+        rig.call("file-write", json!({"path": path, "content": "x"})).await;
+        let ran = rig.call("file-read", json!({"path": "folder/file"})).await;
+        assert!(!ran.text.contains("mark"), "{}", ran.text);
+    }
+    over.store(true, Ordering::Relaxed);
+    swap.join().expect("it ends");
+    let out = RealDir.list(&rig.path("../out")).expect("a list");
+    assert_eq!(out.len(), 1, "{out:?}");
+}
