@@ -1,6 +1,5 @@
 //! The sandbox of a run: from the configuration to a policy, and from what the kernel gives to a level or an end.
 
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -76,22 +75,6 @@ pub fn temporary_folder(stores: &[PathBuf]) -> Result<TempDir, Failure> {
         .prefix("spettro-")
         .tempdir_in(base.unwrap_or_else(std::env::temp_dir))
         .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))
-}
-
-/// Lets spettro's own git write its snapshots to `folder`, besides what commands may.
-///
-/// # Errors
-/// 23 when the folder cannot be made, or the kernel refuses.
-pub fn own_git(exec: &Process, policy: &Policy, folder: PathBuf) -> Result<Policy, Failure> {
-    if policy.is_off() {
-        return Ok(policy.clone());
-    }
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| {
-        Failure::new(Outcome::Environment, format!("create `{}`: {error}", folder.display()))
-    })?;
-    let policy = Policy { own: vec![folder], ..policy.clone() };
-    exec.confine(&policy)?;
-    Ok(policy)
 }
 
 /// Confines the commands that `exec` starts from now on.

@@ -125,7 +125,7 @@ impl Process {
         Ok(())
     }
 
-    /// Confines the commands that are started from now on, spettro's own git too (see [`Policy::own`]), and says what of it the kernel
+    /// Confines the commands that are started from now on, but spettro's own git, and says what of it the kernel
     /// keeps. A later policy takes the place of an earlier one.
     ///
     /// # Errors
@@ -326,8 +326,7 @@ impl Shared {
             grace: command.grace,
             settle: SETTLE,
             max_descendants: self.options.max_descendants,
-            confined: self.confined.load(Ordering::Relaxed),
-            own: command.kind == CommandKind::Git,
+            confined: command.kind != CommandKind::Git && self.confined.load(Ordering::Relaxed),
             job,
             keep: self.options.keep_leftovers && !job && command.kind != CommandKind::Git,
         })

@@ -169,8 +169,6 @@ mod linux {
         pub stdin: BorrowedFd<'a>,
         pub output: BorrowedFd<'a>,
         pub confinement: Option<&'a Confinement>,
-        /// Which of its rulesets.
-        pub own: bool,
     }
 
     /// Where the start of a leader failed.
@@ -203,7 +201,7 @@ mod linux {
             programs: leader.programs.iter().map(|program| program.as_ptr()).collect(),
             argv: pointers(leader.argv),
             env: pointers(leader.env),
-            ruleset: leader.confinement.and_then(|all| if leader.own { all.own.as_ref() } else { all.ruleset.as_ref() }).map(AsRawFd::as_raw_fd),
+            ruleset: leader.confinement.and_then(|all| all.ruleset.as_ref()).map(AsRawFd::as_raw_fd),
             filter: leader
                 .confinement
                 .map(|all| &all.filter)

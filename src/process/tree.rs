@@ -21,8 +21,6 @@ pub struct Request {
     pub max_descendants: usize,
     /// The leader is confined as the zygote was told to; without such an order it is not started.
     pub confined: bool,
-    /// It is spettro's own git: confined like commands, it may write its snapshots besides.
-    pub own: bool,
     /// A job's tree lives on without its leader.
     pub job: bool,
     /// What a foreground leader leaves behind is reported and lives on.

@@ -2,8 +2,7 @@
 //!
 //! Invariant: the user's `.git` is read and never written. Snapshots go through a copy of the index into an object
 //! store of their own. Hooks, the file system monitor, external diff programs and lazy
-//! fetches are off; filters of large-file storage are off because they write into `.git`. Other filters of the user's
-//! run, in the sandbox of commands.
+//! fetches are off; filters of large-file storage are off because they write into `.git`.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes};

@@ -136,10 +136,6 @@ impl Go<'_> {
         } else {
             (level, policy)
         };
-        let policy = match confine::own_git(&exec, &policy, session.dir().join("git")) {
-            Ok(policy) => Rc::new(policy),
-            Err(failure) => return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none()).await),
-        };
         let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
         let mut own = own_dirs(&place.home, &place.session_root, &roots.real);
         own.push(session.dir());

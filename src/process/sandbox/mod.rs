@@ -145,9 +145,6 @@ pub struct Policy {
     /// See [`Wanted::written`].
     pub written: bool,
     pub rules: Vec<Rule>,
-    /// What spettro's own git may write besides: a repository's settings and attributes can name programs that git runs,
-    /// so it is as confined as commands are.
-    pub own: Vec<PathBuf>,
     /// Folders that are granted less than is usual, and why; one clause each.
     pub narrowed: Vec<String>,
     /// Tests pretend that the kernel knows no newer Landlock than this. It can only take away, and is reported.
@@ -170,7 +167,6 @@ impl Policy {
             network: Network::All,
             written: false,
             rules: Vec::new(),
-            own: Vec::new(),
             narrowed: Vec::new(),
             pretended_abi: None,
         }

@@ -18,7 +18,6 @@ pub struct Order {
     network: Network,
     /// Paths as bytes: one need not be UTF-8.
     rules: Vec<(Vec<u8>, Access)>,
-    own: Vec<Vec<u8>>,
     pretended_abi: Option<u8>,
 }
 
@@ -29,7 +28,6 @@ impl Order {
             files: policy.files,
             network: policy.network.clone(),
             rules: rules.collect(),
-            own: policy.own.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
             pretended_abi: policy.pretended_abi,
         }
     }
@@ -38,8 +36,6 @@ impl Order {
 /// What a leader takes upon itself before it executes its program.
 pub struct Confinement {
     pub ruleset: Option<OwnedFd>,
-    /// Of spettro's own git.
-    pub own: Option<OwnedFd>,
     /// Empty where the kernel knows no filters.
     pub filter: Vec<libc::sock_filter>,
 }
@@ -49,19 +45,13 @@ pub struct Confinement {
 /// # Errors
 /// In words, when the kernel has the means and refuses to apply them.
 pub fn prepare(order: Order) -> Result<(Obtained, Confinement), String> {
-    let mut rules: Vec<Rule> = order
+    let rules: Vec<Rule> = order
         .rules
         .into_iter()
         .map(|(path, access)| Rule { path: PathBuf::from(OsStr::from_bytes(&path)), access })
         .collect();
-    let build = |rules: &[Rule]| {
-        landlock::build(order.files, &order.network, rules, order.pretended_abi)
-            .map_err(|error| format!("build the Landlock ruleset: {error}"))
-    };
-    let (abi, ruleset) = build(&rules)?;
-    let own = order.own.into_iter().map(|path| PathBuf::from(OsStr::from_bytes(&path)));
-    rules.extend(own.map(|path| Rule { path, access: Access::Write }));
-    let (_, own) = build(&rules)?;
+    let (abi, ruleset) = landlock::build(order.files, &order.network, &rules, order.pretended_abi)
+        .map_err(|error| format!("build the Landlock ruleset: {error}"))?;
     let filter = if sys::seccomp_available() {
         seccomp::program(&order.network, abi, &seccomp::Untouchable::of_this_zygote())
             .map_err(|error| format!("build the seccomp filter: {error}"))?
@@ -69,5 +59,5 @@ pub fn prepare(order: Order) -> Result<(Obtained, Confinement), String> {
         Vec::new()
     };
     let obtained = Obtained { abi, seccomp: !filter.is_empty(), capabilities: capabilities::shrink() };
-    Ok((obtained, Confinement { ruleset, own, filter }))
+    Ok((obtained, Confinement { ruleset, filter }))
 }

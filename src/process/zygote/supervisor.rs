@@ -209,7 +209,6 @@ fn start_leader(request: &Request, output: &OwnedFd, common: &Common) -> Result<
         stdin: common.null.as_fd(),
         output: output.as_fd(),
         confinement,
-        own: request.own,
     };
     let leader =
         sys::spawn_leader(&leader).map_err(|(stage, error)| match (stage, error.raw_os_error().unwrap_or(0)) {

@@ -128,7 +128,6 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         .int(millis(request.settle))
         .int(request.max_descendants as u64)
         .int(u64::from(request.confined))
-        .int(u64::from(request.own))
         .int(u64::from(request.job))
         .int(u64::from(request.keep))
         .finish()
@@ -145,7 +144,6 @@ pub fn decode_request(message: &[u8]) -> Option<Request> {
         settle: Duration::from_millis(reader.int()?),
         max_descendants: reader.int()? as usize,
         confined: reader.int()? != 0,
-        own: reader.int()? != 0,
         job: reader.int()? != 0,
         keep: reader.int()? != 0,
     })
@@ -256,7 +254,6 @@ mod tests {
             settle: Duration::ZERO,
             max_descendants: 1024,
             confined: true,
-            own: true,
             job: true,
             keep: true,
         };
