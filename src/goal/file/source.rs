@@ -170,7 +170,7 @@ impl Secrets {
                 match env.var(name) {
                     Some(value) if self.values.iter().any(|secret| value.contains(secret)) => {
                         problems
-                            .push(format!("`${{env:{name}}}` holds the value of a secret, and is not interpolated"));
+                            .push(format!("`${{env:{name}}}` has the value of a secret, and is not interpolated"));
                     }
                     Some(value) => out.push_str(&value),
                     None => problems.push(format!("`${{env:{name}}}` is not set")),
