@@ -125,6 +125,9 @@ fn bench(options: &Options) -> Result<bool> {
         let name = format!("command over a plain spawn, {} MiB of heap", spawn.heap_mib);
         let over = spawn.ours.saturating_sub(spawn.plain);
         table.row(name, format!("{} over {}", ms(over), ms(spawn.plain)), time(over, "0.5 ms", 0.5));
+        let name = format!("sandboxed command over one without, {} MiB of heap", spawn.heap_mib);
+        let over = spawn.confined.saturating_sub(spawn.ours);
+        table.row(name, format!("{} over {}", ms(over), ms(spawn.ours)), time(over, "0.1 ms", 0.1));
     }
     let head = provider.fixed_head().ok_or("no request came")?;
     table.row("fixed head of a request", format!("{head} B"), Limit::most(head as f64, 12_288.0, "12 KB"));

@@ -85,7 +85,7 @@ pub fn checks(
         ..ProcessOptions::default()
     })?;
     let ground = Ground { stores, temporary: temporary.path().to_owned(), pretended_abi: None };
-    let level = confine::confine(&exec, &ground.policy(&config, &config.workspace)?)?;
+    let level = confine::confine(&exec, &ground.policy(&config, &config.workspace, None)?)?;
     if !level.missing.is_empty() {
         writeln!(err, "note: sandbox {level}")?;
     }

@@ -23,12 +23,14 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// What commands of this configuration may touch, in `workspace`.
+    /// What commands of this configuration may touch, in `workspace`, and spettro's git besides in `scratch`, once
+    /// there is such a folder.
     ///
     /// # Errors
     /// A usage error when that cannot be kept apart from spettro's own things.
-    pub fn policy(&self, config: &Config, workspace: &Path) -> Result<Policy, Failure> {
-        self.wanted(&config.sandbox, config.goal_file.as_deref(), workspace)
+    pub fn policy(&self, config: &Config, workspace: &Path, scratch: Option<&Path>) -> Result<Policy, Failure> {
+        let policy = self.wanted(&config.sandbox, config.goal_file.as_deref(), workspace)?;
+        Ok(Policy { scratch: scratch.map(Path::to_owned), ..policy })
     }
 
     /// The same for what is wanted, without a configuration.

@@ -264,7 +264,8 @@ fn start(
         ..ProcessOptions::default()
     })?;
     let ground = Ground { stores, temporary: temporary.path().to_owned(), pretended_abi: args.pretend_landlock };
-    let policy = ground.policy(&config, &workspace)?;
+    // What cannot be kept is known before anything is made; where everything is, only once the session is there.
+    let policy = ground.policy(&config, &workspace, None)?;
     let level = confine::confine(&exec, &policy)?;
     world.exec = exec.clone();
     world.transport = models.transport;
@@ -306,8 +307,6 @@ fn start(
         world: world.clone(),
         exec,
         ground,
-        level,
-        policy: Rc::new(policy),
         place,
         config,
         agent: models.agent,

@@ -23,7 +23,7 @@ use super::ring::Ends;
 use super::sandbox::{self, Level, Obtained, Policy};
 use super::shutdown::{Strangers, become_subreaper};
 use super::sweep::Ledger;
-use super::tree::Request;
+use super::tree::{Confined, Request};
 use super::{ProcessError, ProcessOptions, sys};
 use crate::event::Leaked;
 use crate::world::{Boxed, Command, CommandKind, Exec, ExecError, Finished, JobInfo};
@@ -125,7 +125,7 @@ impl Process {
         Ok(())
     }
 
-    /// Confines the commands that are started from now on, but spettro's own git, and says what of it the kernel
+    /// Confines the commands that are started from now on, spettro's own git too, and says what of it the kernel
     /// keeps. A later policy takes the place of an earlier one.
     ///
     /// # Errors
@@ -326,7 +326,11 @@ impl Shared {
             grace: command.grace,
             settle: SETTLE,
             max_descendants: self.options.max_descendants,
-            confined: command.kind != CommandKind::Git && self.confined.load(Ordering::Relaxed),
+            confined: match command.kind {
+                _ if !self.confined.load(Ordering::Relaxed) => Confined::No,
+                CommandKind::Git => Confined::Git,
+                _ => Confined::Command,
+            },
             job,
             keep: self.options.keep_leftovers && !job && command.kind != CommandKind::Git,
         })

@@ -152,6 +152,14 @@ mod linux {
         }
     }
 
+    /// The process group of `pid`. `None` for one that cannot be named from here: in a pid namespace, that of a process
+    /// whose group was made outside of it.
+    pub fn group_of(pid: Pid) -> Option<c_int> {
+        // SAFETY: takes a number and gives one.
+        let group = unsafe { libc::getpgid(pid.as_raw_nonzero().get()) };
+        (group > 0).then_some(group)
+    }
+
     /// Whether the kernel takes filters of system calls that answer with an error.
     pub fn seccomp_available() -> bool {
         let action: u32 = libc::SECCOMP_RET_ERRNO;

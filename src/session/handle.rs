@@ -216,6 +216,16 @@ impl Session {
         self.inner.dir.clone()
     }
 
+    /// The private folder of spettro's own git, made when missing.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn git_dir(&self) -> Result<PathBuf, SessionError> {
+        let dir = self.dir().join("git");
+        make_dirs(&dir)?;
+        Ok(dir)
+    }
+
     /// The seq of the last entry; 0 before there is one.
     pub fn last_entry(&self) -> u64 {
         let writing = self.inner.writing.borrow();

@@ -18,6 +18,8 @@ mod review;
 mod rooms;
 mod sandbox;
 mod sandbox_tests;
+#[cfg(target_os = "linux")]
+mod sandboxed;
 mod source;
 mod source_rules;
 mod streams;

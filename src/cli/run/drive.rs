@@ -15,7 +15,6 @@ use crate::control::{Desk, Server};
 use crate::event::{Outcome, Record, RunResult};
 use crate::goal::{Config, Run, RunParts, WorkspaceMode, own_dirs};
 use crate::model::Endpoint;
-use crate::process::sandbox::{Level, Policy};
 use crate::process::{Process, Signals};
 use crate::report::{Console, summary_markdown};
 use crate::session::{Fact, Listener, Session, Store, WorkspaceLock};
@@ -47,9 +46,6 @@ pub(super) struct Go<'a> {
     /// The world's `Exec`.
     pub exec: Rc<Process>,
     pub ground: Ground,
-    /// The sandbox that commands are in, as long as they run in the project itself.
-    pub level: Level,
-    pub policy: Rc<Policy>,
     pub place: Place,
     pub config: Config,
     pub agent: Endpoint,
@@ -68,8 +64,7 @@ pub(super) struct Go<'a> {
 
 impl Go<'_> {
     pub(super) async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
-        let Go { args, world, exec, ground, level, policy, place, config, agent, judge, summarizer, earlier, .. } =
-            self;
+        let Go { args, world, exec, ground, place, config, agent, judge, summarizer, earlier, .. } = self;
         let Go { mut notes, run_id, console, removed, secrets, title, log, .. } = self;
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
@@ -120,21 +115,18 @@ impl Go<'_> {
                 }
             }
         };
-        let (level, policy) = if ephemeral.is_some() || copy.is_some() {
-            // Only now it is known where these are.
+        let confined = {
+            // Only now it is known where all this is.
             let workspace = copy.as_deref().unwrap_or(&project);
             let kept = ephemeral.iter().map(|folder| folder.path().to_owned());
             let ground = Ground { stores: ground.stores.iter().cloned().chain(kept).collect(), ..ground };
-            let confined = ground.policy(&config, workspace).and_then(|policy| {
-                let level = confine::confine(&exec, &policy)?;
-                Ok((level, Rc::new(policy)))
-            });
-            match confined {
-                Ok(confined) => confined,
-                Err(failure) => return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none()).await),
-            }
-        } else {
-            (level, policy)
+            let scratch = session.git_dir();
+            let policy = scratch.map_err(Failure::from).and_then(|dir| ground.policy(&config, workspace, Some(&dir)));
+            policy.and_then(|policy| Ok((confine::confine(&exec, &policy)?, Rc::new(policy))))
+        };
+        let (level, policy) = match confined {
+            Ok(confined) => confined,
+            Err(failure) => return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none()).await),
         };
         let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
         let mut own = own_dirs(&place.home, &place.session_root, &roots.real);

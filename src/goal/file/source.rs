@@ -169,8 +169,7 @@ impl Secrets {
             } else {
                 match env.var(name) {
                     Some(value) if self.values.iter().any(|secret| value.contains(secret)) => {
-                        problems
-                            .push(format!("`${{env:{name}}}` has the value of a secret, and is not interpolated"));
+                        problems.push(format!("`${{env:{name}}}` has the value of a secret, and is not interpolated"));
                     }
                     Some(value) => out.push_str(&value),
                     None => problems.push(format!("`${{env:{name}}}` is not set")),

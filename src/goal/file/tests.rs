@@ -140,6 +140,7 @@ limits:
 rate_limit: {max_wait: 0s}
 instructions: []
 tools: {allow: [bash, file-read], deny: [grep]}
+sandbox: {files: read-only, network: [443, 8080], write: [out, ~/shared, /var/x], read: [in]}
 env: {pass: ["CARGO_*"], set: {X: "1", API_TOKEN: hush-hush}, clean: true}
 leftovers: run
 session_location: home

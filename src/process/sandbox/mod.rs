@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use level::Obtained;
 pub use level::{Level, Missing};
 #[cfg(target_os = "linux")]
-pub(super) use prepare::{Confinement, Order, prepare};
+pub(super) use prepare::{Confinement, Confinements, Order, prepare};
 
 /// `sandbox.files`: which files commands may write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,6 +145,9 @@ pub struct Policy {
     /// See [`Wanted::written`].
     pub written: bool,
     pub rules: Vec<Rule>,
+    /// The folder of spettro's own git, which runs in the same sandbox and may write there too: what a repository
+    /// configures (a filter, say) runs with it.
+    pub scratch: Option<PathBuf>,
     /// Folders that are granted less than is usual, and why; one clause each.
     pub narrowed: Vec<String>,
     /// Tests pretend that the kernel knows no newer Landlock than this. It can only take away, and is reported.
@@ -167,6 +170,7 @@ impl Policy {
             network: Network::All,
             written: false,
             rules: Vec::new(),
+            scratch: None,
             narrowed: Vec::new(),
             pretended_abi: None,
         }

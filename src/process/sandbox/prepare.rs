@@ -18,6 +18,7 @@ pub struct Order {
     network: Network,
     /// Paths as bytes: one need not be UTF-8.
     rules: Vec<(Vec<u8>, Access)>,
+    scratch: Option<Vec<u8>>,
     pretended_abi: Option<u8>,
 }
 
@@ -28,6 +29,7 @@ impl Order {
             files: policy.files,
             network: policy.network.clone(),
             rules: rules.collect(),
+            scratch: policy.scratch.as_ref().map(|path| path.as_os_str().as_bytes().to_vec()),
             pretended_abi: policy.pretended_abi,
         }
     }
@@ -40,18 +42,27 @@ pub struct Confinement {
     pub filter: Vec<libc::sock_filter>,
 }
 
+/// For all that a run starts.
+pub struct Confinements {
+    pub commands: Confinement,
+    /// Of spettro's own git.
+    pub git: Confinement,
+}
+
 /// Builds everything. To be called in the zygote, which has the runner for its parent.
 ///
 /// # Errors
 /// In words, when the kernel has the means and refuses to apply them.
-pub fn prepare(order: Order) -> Result<(Obtained, Confinement), String> {
-    let rules: Vec<Rule> = order
-        .rules
-        .into_iter()
-        .map(|(path, access)| Rule { path: PathBuf::from(OsStr::from_bytes(&path)), access })
-        .collect();
-    let (abi, ruleset) = landlock::build(order.files, &order.network, &rules, order.pretended_abi)
-        .map_err(|error| format!("build the Landlock ruleset: {error}"))?;
+pub fn prepare(order: Order) -> Result<(Obtained, Confinements), String> {
+    let rule = |(path, access): (Vec<u8>, Access)| Rule { path: PathBuf::from(OsStr::from_bytes(&path)), access };
+    let mut rules: Vec<Rule> = order.rules.into_iter().map(rule).collect();
+    let build = |rules: &[Rule]| {
+        landlock::build(order.files, &order.network, rules, order.pretended_abi)
+            .map_err(|error| format!("build the Landlock ruleset: {error}"))
+    };
+    let (abi, ruleset) = build(&rules)?;
+    rules.extend(order.scratch.map(|path| rule((path, Access::Write))));
+    let (_, with_scratch) = build(&rules)?;
     let filter = if sys::seccomp_available() {
         seccomp::program(&order.network, abi, &seccomp::Untouchable::of_this_zygote())
             .map_err(|error| format!("build the seccomp filter: {error}"))?
@@ -59,5 +70,6 @@ pub fn prepare(order: Order) -> Result<(Obtained, Confinement), String> {
         Vec::new()
     };
     let obtained = Obtained { abi, seccomp: !filter.is_empty(), capabilities: capabilities::shrink() };
-    Ok((obtained, Confinement { ruleset, filter }))
+    let git = Confinement { ruleset: with_scratch, filter: filter.clone() };
+    Ok((obtained, Confinements { commands: Confinement { ruleset, filter }, git }))
 }

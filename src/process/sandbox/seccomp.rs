@@ -10,6 +10,7 @@ use seccompiler::{
 };
 
 use super::Network;
+use crate::process::sys;
 
 /// The processes that children may not signal.
 pub struct Untouchable {
@@ -23,10 +24,9 @@ impl Untouchable {
         let me = Some(rustix::process::getpid());
         let processes = [rustix::process::getppid(), me];
         let number = |pid: rustix::process::Pid| pid.as_raw_nonzero().get();
-        let groups = processes.into_iter().flatten().filter_map(|pid| rustix::process::getpgid(Some(pid)).ok());
         Untouchable {
             pids: processes.into_iter().flatten().map(number).collect(),
-            groups: groups.map(number).collect(),
+            groups: processes.into_iter().flatten().filter_map(sys::group_of).collect(),
         }
     }
 }

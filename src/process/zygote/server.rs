@@ -71,8 +71,8 @@ fn confine(common: &mut supervisor::Common, order: &[u8]) -> Vec<u8> {
     let prepared = serde_json::from_slice::<Order>(order)
         .map_err(|error| format!("read the order of confinement: {error}"))
         .and_then(prepare);
-    let answer = prepared.map(|(obtained, confinement)| {
-        common.confinement = Some(confinement);
+    let answer = prepared.map(|(obtained, confinements)| {
+        common.confinements = Some(confinements);
         obtained
     });
     // Numbers and words can be written as JSON; without them the runner takes it for a failure.

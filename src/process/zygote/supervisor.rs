@@ -17,9 +17,9 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::super::proc::{self, Stat};
 use super::super::reaper::{kill_pass, signal_verified};
-use super::super::sandbox::Confinement;
+use super::super::sandbox::Confinements;
 use super::super::sys::{self, Leader, Stage};
-use super::super::tree::{Gone, NotStarted, Reason, Report, Request, Status};
+use super::super::tree::{Confined, Gone, NotStarted, Reason, Report, Request, Status};
 use super::wire;
 use crate::world::Leftover;
 
@@ -89,13 +89,13 @@ pub struct Common {
     pub null: OwnedFd,
     oom_score_adj: String,
     /// What confined leaders take upon themselves.
-    pub confinement: Option<Confinement>,
+    pub confinements: Option<Confinements>,
 }
 
 impl Common {
     /// To be made in the zygote.
     pub fn new(null: OwnedFd) -> Common {
-        Common { zygote: rustix::process::getpid(), null, oom_score_adj: raised_oom_score(), confinement: None }
+        Common { zygote: rustix::process::getpid(), null, oom_score_adj: raised_oom_score(), confinements: None }
     }
 }
 
@@ -195,10 +195,11 @@ fn ordered_already(control: &OwnedFd, incoming: &[u8]) -> bool {
 fn start_leader(request: &Request, output: &OwnedFd, common: &Common) -> Result<Pid, NotStarted> {
     let program = request.argv.first().ok_or(NotStarted::Missing)?;
     let path = request.env.iter().find_map(|var| var.as_bytes().strip_prefix(b"PATH="));
-    let confinement = match (request.confined, &common.confinement) {
-        (false, _) => None,
-        (true, Some(confinement)) => Some(confinement),
-        (true, None) => return Err(NotStarted::Other(libc::EPERM)),
+    let confinement = match (request.confined, &common.confinements) {
+        (Confined::No, _) => None,
+        (Confined::Command, Some(all)) => Some(&all.commands),
+        (Confined::Git, Some(all)) => Some(&all.git),
+        (_, None) => return Err(NotStarted::Other(libc::EPERM)),
     };
     let programs = candidates(program, path.unwrap_or(DEFAULT_PATH));
     let leader = Leader {

@@ -6,7 +6,7 @@
 use std::ffi::CString;
 use std::time::Duration;
 
-use super::super::tree::{Gone, NotStarted, Reason, Report, Request, Status};
+use super::super::tree::{Confined, Gone, NotStarted, Reason, Report, Request, Status};
 use crate::world::Leftover;
 
 /// First byte of a message to the zygote that starts a command.
@@ -127,7 +127,7 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         .int(millis(request.grace))
         .int(millis(request.settle))
         .int(request.max_descendants as u64)
-        .int(u64::from(request.confined))
+        .int(request.confined as u64)
         .int(u64::from(request.job))
         .int(u64::from(request.keep))
         .finish()
@@ -143,7 +143,12 @@ pub fn decode_request(message: &[u8]) -> Option<Request> {
         grace: Duration::from_millis(reader.int()?),
         settle: Duration::from_millis(reader.int()?),
         max_descendants: reader.int()? as usize,
-        confined: reader.int()? != 0,
+        confined: match reader.int()? {
+            0 => Confined::No,
+            1 => Confined::Command,
+            2 => Confined::Git,
+            _ => return None,
+        },
         job: reader.int()? != 0,
         keep: reader.int()? != 0,
     })
@@ -253,7 +258,7 @@ mod tests {
             grace: Duration::from_millis(1500),
             settle: Duration::ZERO,
             max_descendants: 1024,
-            confined: true,
+            confined: Confined::Git,
             job: true,
             keep: true,
         };

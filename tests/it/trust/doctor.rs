@@ -6,7 +6,8 @@ use crate::sandbox::Sandbox;
 
 fn item<'a>(report: &'a Value, name: &str, text: &str) -> &'a Value {
     let items = report["items"].as_array().expect("items");
-    let found = items.iter().find(|item| item["name"] == name && item["text"].as_str().is_some_and(|it| it.contains(text)));
+    let found =
+        items.iter().find(|item| item["name"] == name && item["text"].as_str().is_some_and(|it| it.contains(text)));
     found.unwrap_or_else(|| panic!("no `{name}` with `{text}`: {report:#}"))
 }
 

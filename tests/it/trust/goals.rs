@@ -24,7 +24,9 @@ fn a_key_setting_of_the_repository_is_refused_before_anything_is_sent() {
     inside(&sandbox, &provider, "env: {pass: [NPM_TOKEN]}\n");
     let finished = run(&sandbox, &[]).expect_code(2);
     let message = finished.result()["error"]["message"].as_str().expect("a message").to_owned();
-    for said in ["model.base_url", "model.api_key_env", "env.pass", "--trust-goal", "--trusted-ref", "~/.spettro/config.yaml"] {
+    for said in
+        ["model.base_url", "model.api_key_env", "env.pass", "--trust-goal", "--trusted-ref", "~/.spettro/config.yaml"]
+    {
         assert!(message.contains(said), "{said}: {message}");
     }
     assert!(message.starts_with("goal.yaml:3:"), "with its place: {message}");
@@ -51,7 +53,8 @@ fn loopback_without_a_key_is_always_accepted() {
 #[test]
 fn a_commit_vouches_for_the_file_as_it_was() {
     let sandbox = Sandbox::new();
-    let provider = Script::new().key("the-key-12345").agent(Reply::complete("done").forever()).judge(met().forever()).start();
+    let provider =
+        Script::new().key("the-key-12345").agent(Reply::complete("done").forever()).judge(met().forever()).start();
     inside(&sandbox, &provider, "");
     sandbox.git_init();
     sandbox.sh("git tag release");
@@ -122,7 +125,9 @@ fn an_empty_key_says_what_forks_do_not_get() {
 #[test]
 fn what_steers_later_steps_of_a_job_reaches_no_command() {
     let sandbox = Sandbox::new();
-    for name in ["GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "ACTIONS_RUNTIME_URL", "ACTIONS_CACHE_URL"] {
+    for name in
+        ["GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "ACTIONS_RUNTIME_URL", "ACTIONS_CACHE_URL"]
+    {
         sandbox.set(name, "steering-value");
     }
     sandbox.set("GITHUB_SHA", "abc123");

@@ -99,7 +99,8 @@ fn file_tools_and_jobs_count_as_well() {
     let case = Case::within(
         sandbox,
         turns(&[
-            Reply::call("file-write", json!({"path": path, "content": "#!/bin/sh\n"})).and_call("bash", json!({"command": format!("chmod +x {path}")})),
+            Reply::call("file-write", json!({"path": path, "content": "#!/bin/sh\n"}))
+                .and_call("bash", json!({"command": format!("chmod +x {path}")})),
             Reply::call("file-write", json!({"path": ".spettro/config.yaml", "content": "name: theirs\n"})),
         ]),
         "goal: x\nlimits: {stall: 9}",
