@@ -93,7 +93,7 @@ mod linux {
 
     use rustix::process::Pid;
 
-    use super::super::sandbox::Confinement;
+    use crate::process::sandbox::Confinement;
 
     /// Blocks every signal that can be blocked, in this thread and what it forks.
     pub fn block_all_signals() -> io::Result<()> {

@@ -22,7 +22,7 @@ mod seccomp;
 mod toolchains;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -227,9 +227,20 @@ pub(super) fn keep_to_itself() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The path without links, as far as it exists.
+/// The path without links and `..`, as far as it exists.
 fn real(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+    if let Ok(real) = path.canonicalize() {
+        return real;
+    }
+    match (path.parent(), path.components().next_back()) {
+        (Some(parent), Some(Component::Normal(name))) => real(parent).join(name),
+        (Some(parent), Some(Component::ParentDir)) => {
+            let mut above = real(parent);
+            above.pop();
+            above
+        }
+        _ => path.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -11,15 +11,17 @@ const DEVICES: [&str; 8] = ["null", "zero", "full", "random", "urandom", "tty", 
 /// What no granted folder may contain.
 pub(super) struct Guarded {
     holy: Vec<(&'static str, PathBuf)>,
-    goal_file: Option<PathBuf>,
+    goal_file: Vec<PathBuf>,
 }
 
 impl Guarded {
     pub(super) fn new(places: &Places<'_>) -> Guarded {
         let home = places.home.map(|home| ("the home directory", real(home)));
         let stores = places.stores.iter().map(|store| ("the session store", real(store)));
-        // A goal file in the workspace can be written there whatever stands around it.
-        let goal_file = places.goal_file.map(real).filter(|file| !file.starts_with(places.workspace));
+        // By its name, which may be a link, and where that leads. One in the workspace can be written there whatever
+        // stands around it.
+        let goal_file = places.goal_file.into_iter().flat_map(|file| [file.to_owned(), real(file)]);
+        let goal_file = goal_file.filter(|file| !file.starts_with(places.workspace)).collect();
         Guarded { holy: home.into_iter().chain(stores).collect(), goal_file }
     }
 
@@ -37,6 +39,27 @@ impl Guarded {
         let goal_file = self.goal_file.iter().map(|file| ("the goal file", file));
         let holy = self.holy.iter().map(|(what, path)| (*what, path));
         holy.chain(goal_file).find(|(_, inner)| inner.starts_with(dir)).map(|(what, _)| what)
+    }
+
+    /// The folders that hold none of it; the others are named in `narrowed`.
+    fn without_what_it_holds(
+        &self,
+        folders: impl Iterator<Item = PathBuf>,
+        narrowed: &mut Vec<String>,
+    ) -> impl Iterator<Item = PathBuf> {
+        let mut free = Vec::new();
+        for folder in folders.map(|folder| real(&folder)) {
+            match self.held_by(&folder) {
+                None => free.push(folder),
+                Some(what) => {
+                    let clause = format!("`{}` is not writable as a whole: it holds {what}", folder.display());
+                    if !narrowed.contains(&clause) {
+                        narrowed.push(clause);
+                    }
+                }
+            }
+        }
+        free.into_iter()
     }
 
     fn is_in_a_store(&self, dir: &Path) -> bool {
@@ -57,8 +80,8 @@ pub(super) fn rules(
     rules.push(rule(places.workspace, workspace));
     if wanted.files == Files::WorkspaceWrite {
         rules.extend(linked_worktree(places.workspace).iter().map(|path| rule(path, Access::Write)));
-        rules.extend(temporary_folders(places, guarded, narrowed).iter().map(|path| rule(path, Access::Write)));
-        rules.extend(toolchains::caches(places).iter().map(|path| rule(path, Access::Write)));
+        let shared = temporary_folders(places, guarded).into_iter().chain(toolchains::caches(places));
+        rules.extend(guarded.without_what_it_holds(shared, narrowed).map(|path| rule(&path, Access::Write)));
     }
     for (key, paths, access) in
         [("sandbox.write", &wanted.write, Access::Write), ("sandbox.read", &wanted.read, Access::Read)]
@@ -80,21 +103,13 @@ fn rule(path: &Path, access: Access) -> Rule {
     Rule { path: real(path), access }
 }
 
-/// `/tmp`, `/var/tmp` and `TMPDIR`, but those that hold what children must not write.
-fn temporary_folders(places: &Places<'_>, guarded: &Guarded, narrowed: &mut Vec<String>) -> Vec<PathBuf> {
+/// `/tmp`, `/var/tmp` and `TMPDIR`.
+fn temporary_folders(places: &Places<'_>, guarded: &Guarded) -> Vec<PathBuf> {
     let named = (places.variable)("TMPDIR").filter(|dir| dir.starts_with('/')).map(PathBuf::from);
     let usual = ["/tmp", "/var/tmp"].map(PathBuf::from);
-    let mut folders: Vec<PathBuf> = Vec::new();
-    for folder in usual.into_iter().chain(named).map(|folder| real(&folder)) {
-        if folders.contains(&folder) || guarded.is_in_a_store(&folder) {
-            continue;
-        }
-        match guarded.held_by(&folder) {
-            Some(what) => narrowed.push(format!("`{}` is not writable as a whole: it holds {what}", folder.display())),
-            None => folders.push(folder),
-        }
-    }
-    narrowed.dedup();
+    let mut folders: Vec<PathBuf> = usual.into_iter().chain(named).map(|folder| real(&folder)).collect();
+    folders.dedup();
+    folders.retain(|folder| !guarded.is_in_a_store(folder));
     folders
 }
 

@@ -1,3 +1,5 @@
+//! What is granted to whom, and what each kernel keeps of it.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -207,6 +209,34 @@ fn caches_are_granted_by_the_manifest_and_made_when_missing() {
     ground.check(&policy, "home/.cargo/config.toml", true, false);
     ground.check(&policy, "home/.cargo/bin/cargo", true, false);
     ground.check(&policy, "home/.cargo/credentials.toml", false, false);
+}
+
+#[test]
+fn a_cache_that_holds_the_store_is_not_granted() {
+    let ground = Ground::new();
+    let (home, own, work) = (ground.at("home"), ground.at("own"), ground.at("work"));
+    fs::write(work.join("package.json"), "{}").unwrap();
+    let store = home.join(".cache/spettro");
+    fs::create_dir_all(&store).unwrap();
+    let places = Places {
+        workspace: &work,
+        home: Some(&home),
+        stores: vec![store.clone()],
+        goal_file: None,
+        temporary: &own,
+        variable: &|name| (name == "npm_config_cache").then(|| home.to_string_lossy().into_owned()),
+    };
+    let policy = Policy::new(&Wanted::default(), &places).unwrap();
+    assert!(!policy.may_write(&store.join("x")) && !policy.may_read(&store.join("x")));
+    assert!(!policy.may_write(&home.join(".cache/pip")) && !policy.may_write(&home.join(".bashrc")));
+    assert_eq!(policy.narrowed.len(), 2, "{:?}", policy.narrowed);
+}
+
+#[test]
+fn a_path_that_is_not_there_yet_is_known_by_where_it_will_be() {
+    let ground = Ground::new();
+    assert_eq!(real(&ground.at("work/../none/deep/x")), ground.at("none/deep/x"));
+    assert_eq!(real(&ground.at("work/none/../../out")), ground.at("out"));
 }
 
 #[test]

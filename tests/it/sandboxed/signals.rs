@@ -30,7 +30,7 @@ fn a_command_that_kills_everything_leaves_the_runner_alive_and_sees_the_refusal(
         for abi in ["0", "6"] {
             let Some(cell) = Cell::of(user) else { continue };
             let script = "kill -9 -1; echo \"all: $?\"; kill -9 $(pgrep -o -x spettro); echo \"one: $?\"
-                          pkill -9 -f 'spettro run'; echo \"pkill: $?\"; kill -0 $(pgrep -o -x spettro) 2>&1";
+                          pkill -9 -f '[s]pettro run'; echo \"pkill: $?\"; kill -0 $(pgrep -o -x spettro) 2>&1";
             let (provider, goal) = cell.provider("", script);
             let mut command = cell.command(&[]);
             let inner: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
@@ -55,7 +55,7 @@ fn a_job_that_kills_everything_leaves_the_runner_alive() {
     }
     let cell = Cell::new();
     let provider = Script::new()
-        .agent(job("pkill -9 -f spettro; kill -9 -1; echo \"seen: $?\" > seen; exec sleep 999"))
+        .agent(job("pkill -9 -f [s]pettro; kill -9 -1; echo \"seen: $?\" > seen; exec sleep 999"))
         .agent(Reply::bash("until grep . seen; do sleep 0.01; done"))
         .agent(Reply::complete("done"))
         .judge(met())
@@ -71,7 +71,7 @@ fn a_job_that_kills_everything_leaves_the_runner_alive() {
 
 /// Every environment up the tree, and every one it can find.
 const LOOK: &str = "p=$$; while [ \"$p\" -gt 1 ]; do
-    tr '\\0' '\\n' < /proc/$p/environ 2>/dev/null | grep -a SANDBOX_API_KEY=
+    cat /proc/$p/environ 2>/dev/null | tr '\\0' '\\n' | grep -a SANDBOX_API_KEY=
     p=$(sed 's/.*) . \\([0-9]*\\) .*/\\1/' /proc/$p/stat); done
     cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -ac '^SANDBOX_API_KEY='";
 
