@@ -56,7 +56,11 @@ fn tries(sandbox: &Sandbox) -> Vec<Try> {
         bash("another root", format!("cat /proc/1/root{home}/.ssh/id_rsa /proc/self/root{home}/.ssh/id_rsa"), NO),
         bash("signal the runner", format!("{ABOVE} kill -9 $runner; kill -9 $zygote"), NO),
         bash("memory of the runner", format!("{ABOVE} head -c 10 /proc/$runner/mem; cat /proc/$runner/environ"), NO),
-        bash("every environment", "cat /proc/[0-9]*/environ 2>&1 >/dev/null | tail -n 1".to_owned(), NO),
+        bash("every environment",
+            "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -q ^SANDBOX_API_KEY= || echo no-such-variable"
+                .to_owned(),
+            &["no-such-variable"],
+        ),
         bash("own environment", "env | grep -c hostile || echo no-such-variable".to_owned(), &["no-such-variable"]),
         file("an environment by a tool", "file-read", json!({"path": "/proc/self/environ"})),
         Try {
