@@ -1,3 +1,5 @@
+//! What is taken for ordinary work, and what is found and put back.
+
 use super::super::testing::{sh, wait, world, write};
 use super::*;
 

@@ -263,18 +263,18 @@ async fn the_sandbox_of_commands_holds_for_file_tools_too() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_folder_that_becomes_a_link_meanwhile_leads_nowhere() {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
     use std::sync::atomic::{AtomicBool, Ordering};
     let mut rig = confined();
     let (folder, aside, out) = (rig.path("folder"), rig.path("aside"), rig.path("../out"));
     std::fs::create_dir(&folder).expect("a folder");
+    symlink(&out, &aside).expect("a link");
     let over = std::sync::Arc::new(AtomicBool::new(false));
     let until = over.clone();
     let swap = std::thread::spawn(move || {
         while !until.load(Ordering::Relaxed) {
-            std::fs::rename(&folder, &aside).expect("moved away");
-            symlink(&out, &folder).expect("a link in its place");
-            std::fs::remove_file(&folder).expect("removed");
-            std::fs::rename(&aside, &folder).expect("moved back");
+            // In one step each: now it is the link, now the folder.
+            renameat_with(CWD, &folder, CWD, &aside, RenameFlags::EXCHANGE).expect("they change places");
         }
     });
     for n in 0..400 {
