@@ -7,6 +7,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a program of its own: time and processes are what it measures")]
 
+mod look;
 mod minimal;
 mod provider;
 mod runner;
@@ -74,6 +75,8 @@ fn options(words: &[String]) -> Result<Options> {
 
 /// True unless `--strict` finds a limit passed.
 fn bench(options: &Options) -> Result<bool> {
+    say("looks")?;
+    let look = look::measure(&options.spettro)?;
     let providers = Provider::pair()?;
     let [_, provider] = &providers;
     let mut table = Table::default();
@@ -140,6 +143,7 @@ fn bench(options: &Options) -> Result<bool> {
         let name = format!("{}: a step behind 2,000, over one behind 20", cost.wire.name());
         table.row(name, format!("{:.2} ×", cost.growth), Limit::most(cost.growth, 1.5, "1.5 ×"));
     }
+    table.row("look at git's settings and protected files", ms(look), time(look, "0.1 ms", 0.1));
     let head = provider.fixed_head().ok_or("no request came")?;
     table.row("fixed head of a request", format!("{head} B"), Limit::most(head as f64, 12_288.0, "12 KB"));
 

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::run::usage;
 pub use self::run::{Asked, Color, OutputFormat, RunArgs, Switch};
+use super::trust::TrustArgs;
 use crate::goal::{Overrides, Problem, Setting};
 
 #[derive(Debug, Parser)]
@@ -56,6 +57,8 @@ pub enum Verb {
     Stop(StopArgs),
     /// List or end the background jobs of a running session
     Jobs(JobsArgs),
+    /// Look at what runs find on this machine: sandbox, helper, git, disk, keys
+    Doctor(DoctorArgs),
     /// Help on a verb, or on `exit-codes`
     Help(HelpArgs),
     /// The process that starts commands; started by spettro itself
@@ -92,6 +95,10 @@ pub struct ValidateArgs {
     /// Any key of the goal file, as for `spettro run`; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+
+    /// Accept what a goal file inside the repository may not set by itself
+    #[arg(long)]
+    pub trust_goal: bool,
 }
 
 impl ValidateArgs {
@@ -100,7 +107,7 @@ impl ValidateArgs {
     /// # Errors
     /// `--set` without `=`.
     pub fn overrides(&self) -> Result<Overrides, Vec<Problem>> {
-        Ok(Overrides { settings: set(&self.set)?, checks: Vec::new() })
+        Ok(Overrides { settings: set(&self.set)?, ..Overrides::default() })
     }
 }
 
@@ -115,6 +122,9 @@ pub struct ChecksArgs {
     /// Any key of the goal file, as for `spettro run`; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+
+    #[command(flatten)]
+    pub trust: TrustArgs,
 }
 
 impl ChecksArgs {
@@ -123,7 +133,7 @@ impl ChecksArgs {
     /// # Errors
     /// `--set` without `=`.
     pub fn overrides(&self) -> Result<Overrides, Vec<Problem>> {
-        Ok(Overrides { settings: set(&self.set)?, checks: Vec::new() })
+        Ok(Overrides { settings: set(&self.set)?, ..Overrides::default() })
     }
 }
 
@@ -290,6 +300,16 @@ pub enum JobsVerb {
         #[arg(value_name = "JOB", required = true)]
         ids: Vec<String>,
     },
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Example:\n  spettro doctor --json | jq '.items[] | select(.state != \"ok\")'\n\n\
+                        Nothing is sent anywhere. Exit codes: 0 runs can start here, 23 something that they need is \
+                        missing.")]
+pub struct DoctorArgs {
+    /// One object instead of lines
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Clone, Args)]

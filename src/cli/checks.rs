@@ -42,6 +42,13 @@ pub fn checks(
             return Ok(Outcome::Usage);
         }
     };
+    let doubt = match args.trust.doubt(effective.untrusted) {
+        Ok(doubt) => doubt,
+        Err(problems) => {
+            super::validate::write_problems(&problems, err)?;
+            return Ok(Outcome::Usage);
+        }
+    };
     let config = effective.config;
     let mut signals = Signals::install(dispositions)?;
     use crate::world::Env;
@@ -87,6 +94,13 @@ pub fn checks(
     let spool = Spool::new(temporary.path().join("spool"));
     let halt = Halt::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if let Some(doubt) = doubt {
+        let settled = runtime.block_on(doubt.settle(&world, config.goal_file.as_deref(), temporary.path()))?;
+        if let Err(problems) = settled {
+            super::validate::write_problems(&problems, err)?;
+            return Ok(Outcome::Usage);
+        }
+    }
     let outcome = runtime.block_on(async {
         let work = async {
             let mut outcome = Outcome::Met;

@@ -8,7 +8,7 @@ use super::failure::Failure;
 use crate::event::Outcome;
 use crate::goal::Config;
 use crate::process::Process;
-use crate::process::sandbox::{Level, Places, Policy, SandboxError};
+use crate::process::sandbox::{Level, Places, Policy, SandboxError, Wanted};
 use crate::world::{Env, RealEnv, user_home};
 
 /// Where spettro's own things are, of which commands see little or nothing.
@@ -29,18 +29,27 @@ impl Ground {
     /// # Errors
     /// A usage error when that cannot be kept apart from spettro's own things.
     pub fn policy(&self, config: &Config, workspace: &Path, scratch: Option<&Path>) -> Result<Policy, Failure> {
+        let policy = self.wanted(&config.sandbox, config.goal_file.as_deref(), workspace)?;
+        Ok(Policy { scratch: scratch.map(Path::to_owned), ..policy })
+    }
+
+    /// The same for what is wanted, without a configuration.
+    ///
+    /// # Errors
+    /// As [`Ground::policy`].
+    pub fn wanted(&self, wanted: &Wanted, goal_file: Option<&Path>, workspace: &Path) -> Result<Policy, Failure> {
         let env = RealEnv;
         let home = user_home(&env);
         let places = Places {
             workspace,
             home: home.as_deref(),
             stores: self.stores.clone(),
-            goal_file: config.goal_file.as_deref(),
+            goal_file,
             temporary: &self.temporary,
             variable: &|name| env.var(name),
         };
-        let policy = Policy::new(&config.sandbox, &places)?;
-        Ok(Policy { pretended_abi: self.pretended_abi, scratch: scratch.map(Path::to_owned), ..policy })
+        let policy = Policy::new(wanted, &places)?;
+        Ok(Policy { pretended_abi: self.pretended_abi, ..policy })
     }
 }
 

@@ -14,12 +14,6 @@ pub struct LaterArgs {
     #[arg(long, hide = true)]
     at: Option<String>,
     #[arg(long, hide = true)]
-    untrusted: bool,
-    #[arg(long, hide = true)]
-    trust_goal: bool,
-    #[arg(long, hide = true)]
-    trusted_ref: Option<String>,
-    #[arg(long, hide = true)]
     cassette: Option<String>,
     #[arg(long, hide = true)]
     parallel: Option<String>,
@@ -51,9 +45,6 @@ impl LaterArgs {
             ("--record", self.record.is_some()),
             ("--fork", self.fork),
             ("--at", self.at.is_some()),
-            ("--untrusted", self.untrusted),
-            ("--trust-goal", self.trust_goal),
-            ("--trusted-ref", self.trusted_ref.is_some()),
             ("--cassette", self.cassette.is_some()),
             ("--parallel", self.parallel.is_some()),
             ("--shard", self.shard.is_some()),

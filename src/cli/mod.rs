@@ -8,6 +8,7 @@ mod catalog;
 mod checks;
 mod confine;
 mod crashed;
+mod doctor;
 mod dry_run;
 pub mod exit_codes;
 pub mod failure;
@@ -24,6 +25,7 @@ pub mod schema;
 mod sessions;
 mod steer;
 mod stop;
+mod trust;
 pub mod validate;
 
 use std::ffi::OsString;
@@ -67,6 +69,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
         Verb::Steer(args) => steer::steer(args, &mut out),
         Verb::Stop(args) => stop::stop(args, &mut out),
         Verb::Jobs(args) => jobs::jobs(args, &mut out),
+        Verb::Doctor(args) => doctor::doctor(args, &mut out),
     };
     match ended {
         Ok(outcome) => outcome.into(),

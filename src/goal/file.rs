@@ -18,6 +18,7 @@ mod stored;
 mod suggest;
 #[cfg(test)]
 mod tests;
+mod trust;
 mod value;
 
 use std::collections::BTreeSet;
@@ -68,6 +69,9 @@ pub struct Effective {
     pub origins: Vec<(String, String, Origin)>,
     /// [`Config::yaml`] with each value's origin as a comment.
     pub annotated: String,
+    /// Keys that the goal file sets although it is a part of what is worked on. Nothing may be started before somebody
+    /// vouches for it.
+    pub untrusted: Vec<Problem>,
 }
 
 /// Reads a goal and all that is laid over it. `home` is spettro's own folder (`SPETTRO_HOME`), `cwd` absolute.
@@ -134,7 +138,7 @@ fn load_with(
     let by_rank = user_layer.iter().chain([&goal_layer]).chain(&setting_layers).chain(&flag_layers);
     let workspace = workspace(by_rank, &goal.source, &mut problems);
     let project_layer = match &workspace {
-        Some(folder) if !stored => open_project(folder, &secrets, env, &mut problems),
+        Some(folder) if !stored && !overrides.untrusted => open_project(folder, &secrets, env, &mut problems),
         _ => None,
     };
 
@@ -154,13 +158,23 @@ fn load_with(
         checks: &overrides.checks,
         usable,
     };
+    let standing = context.workspace.as_deref().map(|workspace| trust::Standing {
+        file: context.goal_file.as_deref().filter(|_| !stored),
+        workspace,
+        cwd,
+    });
+    if let Some(folder) = standing.as_ref().filter(|_| overrides.untrusted).and_then(trust::Standing::inside) {
+        let message = format!("is inside `{}`, and `--untrusted` takes only a goal from elsewhere", folder.display());
+        problems.push(goal.source.whole("", message));
+    }
+    let untrusted = standing.as_ref().map(|standing| trust::untrusted(&merged, standing)).unwrap_or_default();
     let built = Builder { merged: &merged, context: &context, problems: &mut problems }.build();
     match built {
         Some((mut config, rows)) if problems.is_empty() => {
             config.yaml = show::yaml(&as_stored(&rows), false);
             config.digest = format!("{:x}", Sha256::digest(&config.yaml));
             let origins = rows.iter().map(|row| (row.path(), show::line(&row.value), row.origin.clone())).collect();
-            Ok(Effective { config, origins, annotated: show::yaml(&rows, true) })
+            Ok(Effective { config, origins, annotated: show::yaml(&rows, true), untrusted })
         }
         _ => Err(in_order(problems)),
     }

@@ -3,6 +3,8 @@
 mod verdict;
 mod verify;
 
+pub use self::verify::PUT_BACK;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -17,7 +19,7 @@ use crate::event::{CheckResult, Lane, Outcome, TurnEnd, Verdict, VerdictKind};
 use crate::model::{Endpoint, Gateway, Hit};
 use crate::session::{Fact, Message, Origin, Session, SessionError};
 use crate::turn::{Agent, Ended, TurnDone};
-use crate::workspace::{Git, Protected, Tree};
+use crate::workspace::{Git, Protected, Tree, Tripwire};
 use crate::world::{Halt, Roots, World};
 
 /// What the loop works with.
@@ -33,6 +35,10 @@ pub struct Loop {
     pub tree: Rc<RefCell<Tree>>,
     pub git: Rc<Git>,
     pub protected: Rc<RefCell<Protected>>,
+    /// Absent while it compares.
+    pub tripwire: Rc<RefCell<Option<Tripwire>>>,
+    /// How often something had to be put back in this session.
+    pub put_back: u64,
     /// Filled when the baseline has ended.
     pub found: Rc<RefCell<Option<Found>>>,
     pub seen: Seen,
@@ -287,9 +293,8 @@ impl Loop {
         if let Some(fact) = &at_start {
             self.seen.take(fact);
         }
-        if let Some(outcome) = self.protected() {
-            holds.push(outcome);
-        }
+        holds.extend(self.protected());
+        holds.extend(self.tripwire().await?);
         let digest = if holds.is_empty() { self.digest() } else { None };
         let results = match self.checks(!holds.is_empty()).await {
             Ok(results) => results,

@@ -9,6 +9,7 @@ use super::iterate::check_cause;
 use super::sources;
 use crate::event::{CheckResult, Micros, Outcome};
 use crate::model::{Conversation, Endpoint, Factor, Ledger, reservation};
+use crate::process::sandbox::Policy;
 use crate::session::{Message, Origin, Spool};
 use crate::turn;
 use crate::workspace::{Git, Tree};
@@ -65,7 +66,11 @@ pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
         notes.push("`setup` is not run by --dry-run: checks that need it do not pass".to_owned());
     }
 
-    let head = endpoint.wire.head(&system, &sources::tools(config, &own_dirs, &removed, &secrets).schemas());
+    // Only what is offered is shown; nothing of it runs.
+    let head = endpoint.wire.head(
+        &system,
+        &sources::tools(config, &own_dirs, &removed, &secrets, std::rc::Rc::new(Policy::off())).schemas(),
+    );
     let mut conversation = Conversation::new(endpoint.wire, &head, Factor::default());
     let environment_block = secrets.redact_str(&turn::environment(&around)).into_owned();
     let text = sources::opening(config, &environment_block);

@@ -18,7 +18,7 @@ use self::restore::{earlier_baseline, opening_missing, restore};
 use super::baseline::Baseline;
 use super::config::Config;
 use super::failure::{Cause, cause, session as session_cause};
-use super::iterate::{Bench, Loop, Stage, start_baseline};
+use super::iterate::{Bench, Loop, PUT_BACK, Stage, start_baseline};
 use super::progress::Seen;
 use super::result::{Before, Ending, Identity, result};
 use super::watch::{Timer, Watch, pressing};
@@ -26,9 +26,10 @@ use super::{judge, sources};
 use crate::compact::{self, Budget, Compactor, History};
 use crate::event::{Lane, Outcome, RunResult};
 use crate::model::{Endpoint, Gateway, GatewayParts};
+use crate::process::sandbox::Policy;
 use crate::session::{self, Fact, Line, Session, SessionError};
 use crate::turn::{Agent, AgentParts, Ended as Stopped};
-use crate::workspace::{Git, Protected, Tree};
+use crate::workspace::{Git, Protected, Tree, Tripwire};
 use crate::world::{Halt, Roots, Secrets, Why, World};
 
 /// What a run is started with.
@@ -51,6 +52,8 @@ pub struct RunParts {
     pub copy: Option<PathBuf>,
     /// The level obtained.
     pub sandbox: String,
+    /// What commands and file tools may touch.
+    pub policy: Rc<Policy>,
     /// spettro's own folders, which no file tool touches and no digest counts.
     pub own_dirs: Vec<PathBuf>,
     pub deltas: bool,
@@ -100,7 +103,8 @@ impl Run {
         }
         let resumed = state.frozen.is_some();
         let git = Rc::new(Git::new(parts.roots.clone(), parts.session.dir().join("git")));
-        let tools = sources::tools(&parts.config, &parts.own_dirs, &parts.removed, &parts.secrets);
+        let tools =
+            sources::tools(&parts.config, &parts.own_dirs, &parts.removed, &parts.secrets, parts.policy.clone());
         let removed: Rc<[String]> = parts.removed.clone().into();
         let (around, git_state, unknown) = sources::surroundings(&parts.world, &parts.roots, &git).await;
         let frozen = match &state.frozen {
@@ -157,6 +161,11 @@ impl Run {
         let goal_file = parts.config.goal_file.as_deref().filter(|file| !resumed || file.exists());
         let protected = Protected::new(&parts.world, &parts.roots, &parts.config.protect, goal_file)
             .map_err(|error| Cause::new(Outcome::Environment, error.to_string()))?;
+        let tripwire = Tripwire::new(&parts.world, &parts.roots, git.clone(), protected.files().cloned());
+        let tripwire = Rc::new(RefCell::new(Some(tripwire)));
+        let put_back =
+            parts.lines.iter().filter(|line| matches!(&line.fact, Fact::Notice { code, .. } if code == PUT_BACK));
+        let put_back = put_back.count() as u64;
         let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
         let (gate, baseline) = if found.borrow().is_some() {
             (None, None)
@@ -185,6 +194,7 @@ impl Run {
         );
         let pressing_gateway = gateway.clone();
         let (pressing_timer, pressing_limits) = (timer.clone(), parts.config.limits.clone());
+        let looked = tripwire.clone();
         let mut agent = Agent::new(AgentParts {
             world: parts.world.clone(),
             session: parts.session.clone(),
@@ -203,6 +213,11 @@ impl Run {
             gate,
             steering: parts.steering.clone(),
             recent: parts.config.judge.as_ref().map_or(1, |judge| judge.messages as usize),
+            changed: Rc::new(move |by| {
+                if let Some(wire) = looked.borrow_mut().as_mut() {
+                    wire.look(by);
+                }
+            }),
             pressing: Rc::new(move || pressing(&pressing_gateway, &pressing_timer, &pressing_limits)),
         });
         let opens = standing.stage == Stage::Turn && opening_missing(&state);
@@ -232,6 +247,8 @@ impl Run {
             tree,
             git,
             protected: Rc::new(RefCell::new(protected)),
+            tripwire,
+            put_back,
             found,
             seen,
             brief: Rc::new(RefCell::new(standing.clone())),

@@ -14,6 +14,8 @@ use super::request::Front;
 use super::wire::Wire;
 use crate::world::Env;
 
+pub use self::address::is_loopback;
+
 mod address;
 mod list;
 mod table;
@@ -240,6 +242,11 @@ pub(super) fn price_of_answer<'a>(endpoint: &'a Endpoint, answered: Option<&str>
         asked.is_some_and(|asked| asked.name != row.name)
     });
     other.map(|row| &row.price).or(endpoint.price.as_ref())
+}
+
+/// The catalogue's providers, each with the variables that may hold its key, in the order they are tried.
+pub fn key_variables() -> impl Iterator<Item = (&'static str, &'static [String])> {
+    table().providers.iter().map(|(name, provider)| (name.as_str(), provider.keys.as_slice()))
 }
 
 /// What a message lists when a goal names no model: models whose key is in the environment, best first.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -16,6 +17,7 @@ use super::schema::{self, Text};
 use super::{bash, search, tasks};
 use crate::event::{TaskGraph, ToolStatus};
 use crate::model::ToolSchema;
+use crate::process::sandbox::Policy;
 use crate::session::{ReadMark, Spool};
 use crate::world::{Roots, Secrets, World};
 
@@ -31,6 +33,8 @@ pub struct ToolOptions {
     pub command_limit: Duration,
     /// Folders that no file tool may touch (spettro's home, session store).
     pub own_dirs: Vec<std::path::PathBuf>,
+    /// What file tools may read and write: the same as commands.
+    pub policy: Rc<Policy>,
     /// Offer the job tools and `wait` (background jobs).
     pub jobs: bool,
     /// Names of variables that were taken out of the commands' environment.
@@ -85,7 +89,7 @@ pub(super) struct Place<'a> {
 
 impl<'a> Place<'a> {
     pub(super) fn guard(&self) -> files::Guard<'a> {
-        files::Guard::new(self.roots, &self.options.own_dirs)
+        files::Guard::new(self.roots, &self.options.own_dirs, &self.options.policy)
     }
 }
 

@@ -82,6 +82,8 @@ pub struct AgentParts {
     pub steering: Rc<RefCell<VecDeque<String>>>,
     /// How many messages the judge may want to see.
     pub recent: usize,
+    /// Told each call that can have changed the workspace, when it is over: the tool and what it was about.
+    pub changed: Rc<dyn Fn(&str)>,
     /// The note that little is left, when that is so.
     pub pressing: Rc<dyn Fn() -> Option<String>>,
 }

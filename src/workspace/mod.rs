@@ -1,6 +1,7 @@
 //! What stands in the workspace, and what changed: content digests, protected files, the user's git, private copies.
 //!
-//! Invariant: nothing here ever writes into the user's workspace or `.git`. Listing goes through `Dir`, processes
+//! Invariant: nothing here ever writes into the user's workspace or `.git`, but for `tripwire`, which puts back what a
+//! command must not have changed. Listing goes through `Dir`, processes
 //! through `Exec`. Called by the goal loop (progress, policy, changes) and the command line.
 
 mod copy;
@@ -11,11 +12,14 @@ mod stamp;
 #[cfg(test)]
 mod testing;
 mod tree;
+mod tripwire;
 
 pub use copy::copy;
 pub use git::{Git, GitState};
 pub use protect::Protected;
+pub use repository::repository_top;
 pub use tree::{Tree, changed_files};
+pub use tripwire::{Tampered, Tripwire};
 
 /// Why the workspace could not be read, compared or copied.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@
 //! Invariant: port traits live here and nowhere else; no other room reads a clock, an environment variable, a
 //! directory listing or a random number by itself. Every room may use this one.
 
+pub mod beneath;
 mod halt;
 mod paths;
 mod ports;

@@ -25,4 +25,5 @@ mod source_rules;
 mod streams;
 #[cfg(target_os = "linux")]
 mod supervision;
+mod trust;
 mod wires;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::super::later::LaterArgs;
+use super::super::trust::TrustArgs;
 use super::set;
 use crate::event::Micros;
 use crate::goal::{Overrides, Problem, Setting};
@@ -152,6 +153,14 @@ pub struct RunArgs {
     pub nested: bool,
 
     #[command(flatten)]
+    pub trust: TrustArgs,
+
+    /// For a repository that is not trusted: none of its instructions and configuration, no network for commands, and
+    /// a goal from elsewhere
+    #[arg(long, help_heading = "Trust")]
+    pub untrusted: bool,
+
+    #[command(flatten)]
     pub later: LaterArgs,
 }
 
@@ -266,7 +275,16 @@ impl RunArgs {
             }
         }
         settings.extend(set(&self.set)?);
-        Ok(Overrides { settings, checks: self.check.clone() })
+        if self.untrusted {
+            // Last, so that nothing above says otherwise.
+            let all = [("instructions", "[]"), ("sandbox.network", "none")];
+            settings.extend(all.map(|(key, value)| Setting {
+                flag: "--untrusted".to_owned(),
+                key: key.to_owned(),
+                value: value.to_owned(),
+            }));
+        }
+        Ok(Overrides { settings, checks: self.check.clone(), untrusted: self.untrusted })
     }
 
     /// `--session-name`, as it is stored: one line, at most 60 characters.

@@ -122,10 +122,10 @@ impl Go<'_> {
             let ground = Ground { stores: ground.stores.iter().cloned().chain(kept).collect(), ..ground };
             let scratch = session.git_dir();
             let policy = scratch.map_err(Failure::from).and_then(|dir| ground.policy(&config, workspace, Some(&dir)));
-            policy.and_then(|policy| confine::confine(&exec, &policy))
+            policy.and_then(|policy| Ok((confine::confine(&exec, &policy)?, Rc::new(policy))))
         };
-        let level = match confined {
-            Ok(level) => level,
+        let (level, policy) = match confined {
+            Ok(confined) => confined,
             Err(failure) => return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none()).await),
         };
         let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
@@ -167,6 +167,7 @@ impl Go<'_> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             copy,
             sandbox: level.to_string(),
+            policy,
             own_dirs: own,
             deltas: args.deltas || args.verbose > 0,
             resume: if ephemeral.is_some() { Vec::new() } else { resume },

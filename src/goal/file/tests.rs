@@ -4,6 +4,7 @@ mod accepted;
 mod layered;
 mod refused;
 mod shown;
+mod trusted;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -9,8 +9,11 @@ use super::super::failure::Cause;
 use super::super::progress::{self, Standing};
 use super::{Loop, check_cause};
 use crate::event::{Changes, CheckResult, CheckStatus, Outcome};
-use crate::session::{Fact, SessionError};
+use crate::session::{Fact, Message, SessionError};
 use crate::workspace::changed_files;
+
+/// The code of the notice that something was put back.
+pub const PUT_BACK: &str = "put_back";
 
 impl Loop {
     /// Protected files that were changed end the run.
@@ -18,16 +21,51 @@ impl Loop {
         let violations = self.protected.borrow_mut().violations(&self.world);
         match violations {
             Ok(changed) if changed.is_empty() => None,
-            Ok(changed) => Some(self.fail(Cause::new(
-                Outcome::Policy,
-                format!(
-                    "protected {} changed: {}",
-                    if changed.len() == 1 { "file was" } else { "files were" },
-                    changed.join(", ")
-                ),
-            ))),
+            Ok(changed) => {
+                let files = if changed.len() == 1 { "file was" } else { "files were" };
+                let mut message = format!("protected {files} changed: {}", changed.join(", "));
+                if let Some(by) = self.changed_by(&changed) {
+                    message.push_str(&format!(" (first seen after {by})"));
+                }
+                Some(self.fail(Cause::new(Outcome::Policy, message)))
+            }
             Err(error) => Some(self.fail(Cause::new(Outcome::Environment, error.to_string()))),
         }
+    }
+
+    /// The command after which the first of these files was seen to have moved.
+    fn changed_by(&self, names: &[String]) -> Option<String> {
+        let tripwire = self.tripwire.borrow();
+        let wire = tripwire.as_ref()?;
+        names.iter().find_map(|name| wire.who(&self.roots.real.join(name))).map(str::to_owned)
+    }
+
+    /// What makes git or spettro act otherwise later is put back, and told to the agent and the operator. A second time
+    /// ends the run, and so does what cannot be put back.
+    pub(crate) async fn tripwire(&mut self) -> Result<Option<Outcome>, SessionError> {
+        let Some(mut wire) = self.tripwire.borrow_mut().take() else { return Ok(None) };
+        let found = wire.settle(&self.world).await;
+        *self.tripwire.borrow_mut() = Some(wire);
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let again = self.put_back > 0 || found.iter().any(|one| one.stands.is_some());
+        self.put_back += 1;
+        let told = found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        self.session.append(Fact::Notice { code: PUT_BACK.to_owned(), text: told.clone() })?;
+        if again {
+            return Ok(Some(
+                self.fail(Cause::new(Outcome::Policy, format!("{told}; such files are not to be changed"))),
+            ));
+        }
+        self.agent.say(Message::Operator {
+            text: format!(
+                "{told}. Settings and hooks that make git run programs later, and spettro's own files, are not to be \
+                 changed; other settings that were made there in this turn are gone with them. The next such change \
+                 ends the run."
+            ),
+        })?;
+        Ok(None)
     }
 
     pub(super) fn digest(&self) -> Option<String> {

@@ -14,18 +14,22 @@ const GRACE: Duration = Duration::from_secs(5);
 const CHANGES_WITHIN: Duration = Duration::from_secs(20);
 
 impl Run {
-    pub(super) async fn finish(self, outcome: Outcome) -> RunResult {
+    pub(super) async fn finish(mut self, outcome: Outcome) -> RunResult {
         if let Some(baseline) = &self.baseline {
             baseline.abort();
         }
         let cause = self.goal.standing.cause(outcome).cloned();
-        let session = &self.goal.session;
         let signal = outcome.signal().is_some();
         let mut changes = if signal { None } else { self.changes().await };
         let leaked = self.goal.world.exec.shutdown(GRACE).await;
+        // What ran to the end may have changed something since the last look.
+        if let Err(error) = self.goal.tripwire().await {
+            tracing::error!(%error, "what was put back cannot be logged");
+        }
         if signal {
             changes = self.changes().await;
         }
+        let session = &self.goal.session;
         let ending = Ending { outcome, cause: cause.as_ref(), changes, leaked: leaked.clone() };
         let result = self.result(Some(ending));
         let end = session::End { run: self.identity.run.clone(), outcome, result: Box::new(result.clone()), leaked };

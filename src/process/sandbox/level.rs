@@ -43,6 +43,19 @@ pub enum Missing {
 }
 
 impl Missing {
+    pub const ALL: [Missing; 10] = [
+        Missing::Files,
+        Missing::MovingFiles,
+        Missing::Truncation,
+        Missing::Ports,
+        Missing::DeviceControl,
+        Missing::SignalScope,
+        Missing::AbstractSockets,
+        Missing::Network,
+        Missing::Signals,
+        Missing::Capabilities,
+    ];
+
     pub const fn name(self) -> &'static str {
         match self {
             Missing::Files => "files",

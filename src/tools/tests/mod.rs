@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::event::{Leaked, ToolStatus};
+use crate::process::sandbox::Policy;
 use crate::session::Spool;
 use crate::world::*;
 
@@ -159,6 +160,7 @@ fn options(own: PathBuf) -> ToolOptions {
         deny: Vec::new(),
         command_limit: Duration::from_secs(600),
         own_dirs: vec![own],
+        policy: Rc::new(Policy::off()),
         jobs: true,
         removed: Vec::new(),
         secrets: Secrets::default(),

@@ -173,6 +173,9 @@ impl Agent {
                 complete: None,
             }
         });
+        if self.parts.tools.changes(call) {
+            (self.parts.changed)(&format!("{} `{}`", ran.tool, ran.summary));
+        }
         if halt.why().is_some_and(|why| why != Why::Drain) && self.parts.tools.changes(call) {
             ran.status = ToolStatus::Interrupted;
             if ran.text != INTERRUPTED {
