@@ -204,7 +204,7 @@ fn without_a_copy_an_excerpt_stays_and_long_arguments_go() {
     };
     let marker = "[elided from history: 5000 chars — the file on disk is authoritative]";
     assert_eq!(*arguments, serde_json::json!({"path": "a.rs", "content": marker}).to_string());
-    assert!(text.starts_with("[output elided: 4008 chars, no copy was kept]"), "{text}");
+    assert!(text.starts_with("[output elided: 4008 chars, no copy is kept]"), "{text}");
     assert!(text.contains("HEAD") && text.ends_with("TAIL") && text.chars().count() < 900, "{text}");
     assert_eq!(all.first, 1);
 }

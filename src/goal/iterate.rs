@@ -396,7 +396,7 @@ impl Loop {
         let config = self.config.clone();
         let mut results = Vec::new();
         for check in config.checks.iter().filter(|check| check.when == When::EachIteration) {
-            results.push(self.check(check, skip).await?);
+            results.push(self.check(check, skip).await);
         }
         if skip {
             let later = config.checks.iter().filter(|check| check.when == When::BeforeJudge);
@@ -407,21 +407,19 @@ impl Loop {
         Ok(results)
     }
 
-    async fn check(&self, check: &Check, skip: bool) -> Result<CheckResult, Cause> {
+    async fn check(&self, check: &Check, skip: bool) -> CheckResult {
         if skip || self.halt.why().is_some() {
-            return Ok(checks::not_run(check));
+            return checks::not_run(check);
         }
         let spool = self.session.spool();
-        checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed)
-            .await
-            .map_err(|error| check_cause(&error))
+        checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed).await
     }
 
     /// The checks that wait until all required ones pass.
     async fn before_judge(&self, results: &mut Vec<CheckResult>) -> Result<(), Cause> {
         let pass = self.required_pass(results);
         for check in self.config.checks.iter().filter(|check| check.when == When::BeforeJudge) {
-            results.push(self.check(check, !pass).await?);
+            results.push(self.check(check, !pass).await);
         }
         Ok(())
     }
@@ -604,7 +602,6 @@ pub fn check_cause(error: &CheckError) -> Cause {
     match error {
         CheckError::Missing { .. } => Cause::new(Outcome::Environment, error.to_string())
             .hint("install it, or correct the check's `run`; `spettro checks FILE` runs the checks alone"),
-        CheckError::Spool { .. } => Cause::new(Outcome::Environment, error.to_string()),
     }
 }
 

@@ -29,6 +29,9 @@ use crate::world::{CommandKind, Ending as Ended, Halt, Roots, Secrets, Why, Worl
 /// TERM to KILL in the teardown.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// The longest that the end of a run waits for outputs that are not on the disk yet.
+const SPOOL_WITHIN: Duration = Duration::from_secs(5);
+
 /// What a run is started with.
 pub struct RunParts {
     pub world: World,
@@ -105,6 +108,7 @@ impl Run {
         let digest = goal_digest(&parts.config.goal);
         parts.config = Rc::new(parts.config.without(&parts.secrets));
         let state = session::fold(&parts.lines);
+        parts.session.spool().limit(parts.config.spool_max_bytes);
         if let Some(reason) = &state.broken {
             return Err(Cause::new(Outcome::Unusable, format!("the session's history cannot be told: {reason}")));
         }
@@ -326,6 +330,12 @@ impl Run {
             self.goal.gateway.synced().await?;
             if let Some(text) = differing(self.goal.world.transport.differing()) {
                 session.append(Fact::Notice { code: "recorded_differs".to_owned(), text })?;
+            }
+            let unwritten = session.spool().flush(SPOOL_WITHIN);
+            session.tell_spool()?;
+            if unwritten > 0 {
+                let text = format!("the disk was too slow: {unwritten} tool outputs were not written");
+                session.append(Fact::Notice { code: "spool_not_written".to_owned(), text })?;
             }
             session.append(self.timer.fact())?;
             self.goal.agent.close_jobs()?;

@@ -153,7 +153,8 @@ impl Session {
         }
         let seq = log.lines.len() as u64;
         let spool_dir = dir.join("spool");
-        let spool = Spool::open(spool_dir.clone(), world.dir.as_ref()).map_err(SessionError::io("list", &spool_dir))?;
+        let spool = Spool::open(spool_dir.clone(), world.dir.as_ref(), last_spooled(&log.lines))
+            .map_err(SessionError::io("open", &spool_dir))?;
         let writing = Writing {
             log: AppendFile::open(path)?,
             wire,
@@ -315,6 +316,14 @@ impl Session {
         Rc::clone(&self.inner.spool)
     }
 
+    /// Logs what there is to say about the spool; called at each step and at the end.
+    pub fn tell_spool(&self) -> Result<(), SessionError> {
+        for (code, text) in self.inner.spool.news() {
+            self.append(Fact::Notice { code: code.to_owned(), text })?;
+        }
+        Ok(())
+    }
+
     /// result.json and summary.md, each temp + rename; a finished result is on the disk when this returns.
     pub fn write_result(&self, result: &RunResult, summary: &str) -> Result<(), SessionError> {
         let sync = result.outcome.is_some();
@@ -456,6 +465,16 @@ impl Writing {
             self.buffer = Vec::with_capacity(4096);
         }
     }
+}
+
+/// The highest spool id that a fact names.
+fn last_spooled(lines: &[Line]) -> u64 {
+    let highest = |fact: &Fact| match fact {
+        Fact::Tool(done) => done.spool,
+        Fact::Checks { results, .. } => results.iter().filter_map(|result| result.spool).max(),
+        _ => None,
+    };
+    lines.iter().filter_map(|line| highest(&line.fact)).max().unwrap_or(0)
 }
 
 fn encode_line<T: serde::Serialize>(value: &T, dir: &Path, out: &mut Vec<u8>) -> Result<(), SessionError> {

@@ -16,7 +16,7 @@ use crate::model::{Ask, CallError, Conversation, Endpoint, Gateway, ModelError, 
 use crate::session::{
     Block, Fact, Message, OpenJob, Origin, Output, Session, SessionError, Spool, State, ToolDone, ToolStart,
 };
-use crate::tools::{PLAN_UPDATED, Ran, ToolCall, Tools};
+use crate::tools::{PLAN_UPDATED, Ran, ToolCall, Tools, Whole};
 use crate::world::{Boxed, Halt, JobInfo, JobState, Roots, Why, World};
 
 /// Most tool calls of one reply that are run.
@@ -223,6 +223,7 @@ impl Agent {
     /// What reaches the agent between two steps: steering, exits of jobs, notes.
     fn boundary(&mut self, turn: &mut Turn) -> Result<(), SessionError> {
         let before_call = self.parts.gateway.ledger(|ledger| ledger.next_n(Lane::Agent));
+        self.parts.session.tell_spool()?;
         loop {
             let next = self.parts.steering.borrow_mut().pop_front();
             let Some(text) = next else { break };
@@ -486,7 +487,7 @@ impl Agent {
             tool,
             summary,
             status: ToolStatus::Refused,
-            full: text.clone(),
+            full: Whole::of_text(text.clone()),
             output_bytes: text.len() as u64,
             text,
             spool: None,
@@ -545,7 +546,7 @@ impl Agent {
                 tool,
                 summary,
                 status: ToolStatus::Interrupted,
-                full: text.clone(),
+                full: Whole::of_text(text.clone()),
                 output_bytes: 0,
                 text,
                 spool: None,
@@ -574,8 +575,8 @@ impl Agent {
             status: ran.status,
             duration_ms: took.as_millis() as u64,
             output_bytes: ran.output_bytes,
-            chars: ran.full.chars().count() as u64,
-            lines: ran.full.lines().count() as u64,
+            chars: ran.full.text().chars().count() as u64,
+            lines: ran.full.text().lines().count() as u64,
             spool: ran.spool,
             marks: ran.marks.clone(),
             changed: ran.changed.clone(),

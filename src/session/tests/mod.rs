@@ -6,6 +6,7 @@ mod fold;
 mod line;
 mod lock;
 mod log;
+mod spool;
 mod store;
 mod wire;
 
