@@ -20,6 +20,7 @@ mod sandbox;
 mod sandbox_tests;
 mod source;
 mod source_rules;
+mod spool;
 mod streams;
 #[cfg(target_os = "linux")]
 mod supervision;

@@ -159,7 +159,7 @@ async fn a_flood_keeps_both_ends_and_a_long_output_is_cut_and_spooled() {
     let ran = bash(&mut rig, ended(Ending::Exited(1), long.as_bytes())).await;
     assert_eq!(ran.spool, Some(1));
     assert_eq!(ran.full.text(), format!("{long}[exit status 1]"));
-    assert!(ran.text.chars().count() <= 30_000 + 130);
+    assert!(ran.text.chars().count() <= 30_000 + 180);
     assert!(ran.text.contains("\n[exit status 1]\n[truncated: "), "{}", &ran.text[ran.text.len() - 300..]);
     assert!(ran.text.contains("use tool-output {\"id\":\"spool:1\",\"offset\":"));
     assert_eq!(ran.text, cut("bash", &ran.full, usize::MAX, Some(1)));
