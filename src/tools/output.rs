@@ -80,6 +80,11 @@ impl Whole {
         &self.text
     }
 
+    /// How long that is which is kept of it.
+    pub fn kept_bytes(&self) -> u64 {
+        self.raw.as_ref().map_or(self.text.len(), Bytes::len) as u64
+    }
+
     /// What is kept of it; nothing is copied.
     pub(super) fn bytes(&self) -> Bytes {
         match &self.raw {

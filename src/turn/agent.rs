@@ -578,6 +578,7 @@ impl Agent {
             chars: ran.full.text().chars().count() as u64,
             lines: ran.full.text().lines().count() as u64,
             spool: ran.spool,
+            spool_bytes: ran.spool.map(|_| ran.full.kept_bytes()),
             marks: ran.marks.clone(),
             changed: ran.changed.clone(),
         };

@@ -3,13 +3,15 @@
 //! A body has its id at once and its file a moment later: a plain thread writes the files in the order of their ids,
 //! beside the work of the loop. Until a file is there, and when it cannot be written, the body is read from memory.
 //!
-//! Invariant: a file named `N` is whole. It is written under another name and renamed, so a kill leaves no file where
-//! it might have left half of one; a length stored in the log could not help, since the fact follows the body. (The
-//! files are not synced one by one: what the death of the *machine* takes is what it takes of any file.)
+//! Invariant: what is served is whole. A file is written under another name and renamed, so a kill leaves no file where
+//! it might have left half of one. The files are not synced one by one, and a machine that dies may keep a name without
+//! its content: so the `tool` fact says how long the body is, and a file of another length is lost when the session is
+//! opened next.
 
 mod writer;
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::future::Future;
 use std::io;
@@ -52,18 +54,20 @@ pub type News = (&'static str, String);
 pub struct Spool {
     /// The highest id in use.
     last: Cell<u64>,
+    /// The thread was waited for in vain.
+    gave_up: Cell<bool>,
     writer: Writer,
 }
 
 impl Spool {
     /// A spool without any output yet, and without a cap.
     pub fn new(dir: PathBuf) -> Spool {
-        Spool { last: Cell::new(0), writer: Writer::new(dir) }
+        Spool { last: Cell::new(0), gave_up: Cell::new(false), writer: Writer::new(dir) }
     }
 
-    /// Goes on after the outputs that are there, and after `named`: the highest id that the log names. What was being
-    /// written when an earlier run died is removed.
-    pub(super) fn open(dir: PathBuf, lister: &dyn Dir, named: u64) -> io::Result<Spool> {
+    /// Goes on after the outputs that are there, and after those that the log names, some with their lengths. What was
+    /// being written when an earlier run died is removed.
+    pub(super) fn open(dir: PathBuf, lister: &dyn Dir, named: &BTreeMap<u64, Option<u64>>) -> io::Result<Spool> {
         let entries = match lister.list(&dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -71,7 +75,7 @@ impl Spool {
         };
         let writer = Writer::new(dir.clone());
         let dropped_to = read_dropped(&dir)?;
-        let mut last = named.max(dropped_to);
+        let mut last = named.keys().next_back().copied().unwrap_or(0).max(dropped_to);
         {
             let mut state = writer.state();
             state.dropped_to = dropped_to;
@@ -79,12 +83,16 @@ impl Spool {
                 if entry.ends_with(UNFINISHED) {
                     std::fs::remove_file(dir.join(entry))?;
                 } else if let Ok(id) = entry.parse::<u64>() {
-                    state.written(id, std::fs::metadata(dir.join(entry))?.len());
+                    let size = std::fs::metadata(dir.join(entry))?.len();
+                    state.written(id, size);
                     last = last.max(id);
+                    if let Some(whole) = named.get(&id).copied().flatten().filter(|whole| *whole != size) {
+                        state.lost.insert(id, format!("of its {whole} bytes the disk has {size}"));
+                    }
                 }
             }
         }
-        Ok(Spool { last: Cell::new(last), writer })
+        Ok(Spool { last: Cell::new(last), gave_up: Cell::new(false), writer })
     }
 
     /// `spool_max`: the most that all files may take together. The oldest go first; what earlier runs left counts.
@@ -172,7 +180,7 @@ impl Spool {
     /// Whether nothing can be read under this id any more, as far as is known without looking at the disk.
     pub fn is_gone(&self, id: u64) -> bool {
         let state = self.writer.state();
-        !state.memory.contains_key(&id) && !state.files.contains_key(&id)
+        !state.memory.contains_key(&id) && (!state.files.contains_key(&id) || state.lost.contains_key(&id))
     }
 
     /// What there is to say since the last time.
@@ -180,16 +188,23 @@ impl Spool {
         std::mem::take(&mut self.writer.state().news)
     }
 
-    /// Waits until everything is written or given up; how many bodies were not after that time.
+    /// Waits until everything is written or could not be; how many bodies were not even tried in that time, which is
+    /// news too.
     pub fn flush(&self, within: Duration) -> usize {
-        self.writer.flush(within)
+        let left = self.writer.flush(within);
+        if left > 0 {
+            self.gave_up.set(true);
+            let text = format!("the disk was too slow for {left} tool outputs: they are lost with the end of the run");
+            self.writer.state().news.push(("spool_not_written", text));
+        }
+        left
     }
 }
 
 impl Drop for Spool {
     fn drop(&mut self) {
         self.writer.close();
-        let left = self.writer.flush(PATIENCE);
+        let left = self.writer.flush(if self.gave_up.get() { Duration::ZERO } else { PATIENCE });
         if left > 0 {
             tracing::warn!(left, "outputs were not written");
         }
@@ -198,7 +213,11 @@ impl Drop for Spool {
 
 fn read_dropped(dir: &Path) -> io::Result<u64> {
     match std::fs::read_to_string(dir.join(DROPPED_FILE)) {
-        Ok(text) => text.trim().parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
+        Ok(text) => Ok(text.trim().parse().unwrap_or_else(|error| {
+            // The machine died while it was new: then what it would have said is lost instead.
+            tracing::warn!(%error, "`{DROPPED_FILE}` of the spool holds no number");
+            0
+        })),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
         Err(error) => Err(error),
     }

@@ -93,8 +93,9 @@ impl Writer {
             let (dir, shared) = (self.dir.clone(), Arc::clone(&self.shared));
             let thread = std::thread::Builder::new().name("spettro-spool".to_owned());
             if let Err(error) = thread.spawn(move || work(&dir, &shared)) {
+                let failed = Err(error);
                 while let Some(id) = state.queue.front().copied() {
-                    state.settle(id, Err(&error));
+                    state.settle(id, &failed);
                 }
                 return;
             }
@@ -147,7 +148,7 @@ impl State {
     }
 
     /// The first of the queue is written, or cannot be.
-    fn settle(&mut self, id: u64, result: Result<(), &io::Error>) {
+    fn settle(&mut self, id: u64, result: &io::Result<()>) {
         self.queue.retain(|waiting| *waiting != id);
         let size = self.memory.get(&id).map_or(0, |body| body.len() as u64);
         match result {
@@ -173,9 +174,10 @@ impl State {
                 }
             }
         }
-        let (now, later) = std::mem::take(&mut self.waiters).into_iter().partition(|(waiting, _)| *waiting == id);
+        let (now, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.waiters).into_iter().partition(|(waiting, _)| *waiting == id);
         self.waiters = later;
-        for (_, told) in Vec::<(u64, oneshot::Sender<bool>)>::from(now) {
+        for (_, told) in now {
             // Who waited may be gone.
             let _ = told.send(result.is_ok());
         }
@@ -192,7 +194,7 @@ fn work(dir: &Path, shared: &Shared) {
             // Its copy goes before anybody hears that it is written.
             drop(body);
             state = shared.lock();
-            state.settle(id, written.as_ref().map(|()| ()));
+            state.settle(id, &written);
             shared.moved.notify_all();
         } else if std::mem::take(&mut state.trim) {
             drop(state);

@@ -23,8 +23,10 @@ fn found(text: &str) -> Found {
     Found::Body { bytes: body(text), size: text.len() as u64 }
 }
 
+/// As a resume finds it, whose log names the ids up to `named`.
 fn reopened(dir: &Path, named: u64) -> Spool {
-    Spool::open(dir.to_owned(), &RealDir, named).expect("opened")
+    let named = (1..=named).map(|id| (id, None)).collect();
+    Spool::open(dir.to_owned(), &RealDir, &named).expect("opened")
 }
 
 /// The codes of what the operator is told.
@@ -95,6 +97,26 @@ fn what_a_kill_left_half_written_is_lost_and_not_served() {
     assert!(matches!(whole(&spool, 2), Found::Lost(_)) && spool.is_gone(2) && !spool.is_gone(1));
     assert!(!dir.join("2.tmp").exists());
     assert_eq!(spool.put(body("next")), 3);
+}
+
+#[test]
+fn a_file_that_is_shorter_than_the_log_says_is_lost() {
+    let lab = Lab::new();
+    let session = lab.create("s");
+    for (call, text) in [("call-1", "kept"), ("call-2", "cut short")] {
+        let id = session.spool().put(body(text));
+        let Fact::Tool(mut done) = tool(call, ToolStatus::Ok) else { unreachable!() };
+        (done.spool, done.spool_bytes) = (Some(id), Some(text.len() as u64));
+        session.append(Fact::Tool(done)).expect("appended");
+    }
+    let file = session.spool().path(2);
+    drop(session);
+    std::fs::write(file, "cut").expect("written");
+    let opened = lab.open("s").expect("opened");
+    let spool = opened.session.spool();
+    assert_eq!(whole(&spool, 1), found("kept"));
+    assert_eq!(whole(&spool, 2), Found::Lost("of its 9 bytes the disk has 3".to_owned()));
+    assert!(spool.is_gone(2));
 }
 
 #[test]
