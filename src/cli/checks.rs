@@ -105,9 +105,7 @@ pub fn checks(
         let work = async {
             let mut outcome = Outcome::Met;
             for check in &config.checks {
-                let result = checks::run(&world, &halt, &roots, &spool, check, &child.removed)
-                    .await
-                    .map_err(|error| Failure::new(Outcome::Environment, error))?;
+                let result = checks::run(&world, &halt, &roots, &spool, check, &child.removed).await;
                 if halt.why().is_some() {
                     break;
                 }

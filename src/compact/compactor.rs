@@ -151,6 +151,9 @@ impl Compactor {
         let window = place.endpoint.window_tokens;
         let calls = if mode.forced() { TAIL_CALLS_FORCED } else { TAIL_CALLS };
         let Some(tail) = tail_start(place.history.messages(), calls) else { return Ok(Compacted::No) };
+        // Nobody is sent to a copy that is gone; what was said before stays as it was sent.
+        let spool = place.session.spool();
+        place.history.forget_copies(|id| spool.is_gone(id));
         let used = place.conversation.occupancy_tokens().max(place.conversation.estimate_tokens());
         let low = pressure::low_water(window, self.settings.threshold_pct);
         let factor = place.conversation.factor();

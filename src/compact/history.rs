@@ -75,6 +75,13 @@ impl History {
         self.outputs.insert(entry, output);
     }
 
+    /// Outputs whose copies are gone have none.
+    pub(super) fn forget_copies(&mut self, is_gone: impl Fn(u64) -> bool) {
+        for output in self.outputs.values_mut() {
+            output.spool = output.spool.filter(|id| !is_gone(*id));
+        }
+    }
+
     pub fn changed(&mut self, paths: &[String]) {
         self.changed.extend(paths.iter().cloned());
     }

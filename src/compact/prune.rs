@@ -97,7 +97,7 @@ pub(super) fn stub(tool: &str, arguments: &str, text: &str, output: Option<&Outp
         Some(id) => {
             format!("{STUB}{chars} chars, spool:{id} — re-read with tool-output {{\"id\":\"spool:{id}\"}}]")
         }
-        None => format!("{STUB}{chars} chars, no copy was kept]"),
+        None => format!("{STUB}{chars} chars, no copy is kept]"),
     };
     let status = output.map_or("unknown", |output| output.status.name());
     // Writing to a String cannot fail.

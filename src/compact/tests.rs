@@ -222,9 +222,29 @@ fn without_a_copy_an_excerpt_stays_and_long_arguments_go() {
     };
     let marker = "[elided from history: 5000 chars — the file on disk is authoritative]";
     assert_eq!(*arguments, serde_json::json!({"path": "a.rs", "content": marker}).to_string());
-    assert!(text.starts_with("[output elided: 4008 chars, no copy was kept]"), "{text}");
+    assert!(text.starts_with("[output elided: 4008 chars, no copy is kept]"), "{text}");
     assert!(text.contains("HEAD") && text.ends_with("TAIL") && text.chars().count() < 900, "{text}");
     assert_eq!(all.first, 1);
+}
+
+#[test]
+fn nobody_is_sent_to_a_copy_that_is_gone_and_old_stubs_stay_as_they_are() {
+    let mut history = run_of(6, 4_000);
+    let before = plan(&history, 5, Reach::Spooled);
+    assert_eq!(before.edits.len(), 2);
+    history.forget_copies(|id| id <= 9);
+    assert!(plan(&history, 5, Reach::Spooled).edits.is_empty(), "nothing to be re-read from a copy");
+    let Some(Edit::Text { text, .. }) = plan(&history, 5, Reach::Everything).edits.pop() else { panic!("a stub") };
+    assert!(text.contains(" chars, no copy is kept] bash") && !text.contains("spool:"), "{text}");
+    // A stub that was sent names its copy for ever: the prefix must not change.
+    let mut history = run_of(6, 4_000);
+    let sent = Prune { edits: before.edits, withheld: None, before_tokens: 1, after_tokens: 1, before_call: 1 };
+    history.prune(&sent).expect("it fits");
+    history.forget_copies(|_| true);
+    let stubbed =
+        |message: &&Message| matches!(message, Message::Tool { text, .. } if text.contains("spool:5 — re-read"));
+    assert_eq!(history.messages().iter().filter(stubbed).count(), 1);
+    assert!(plan(&history, 5, Reach::Everything).edits.is_empty());
 }
 
 fn reply(text: &str, stop: Stop) -> Reply {

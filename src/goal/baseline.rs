@@ -88,9 +88,7 @@ impl Baseline {
             if self.halt.why().is_some() {
                 return Ok(());
             }
-            let result = checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed)
-                .await
-                .map_err(|error| check_cause(&error))?;
+            let result = checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed).await;
             checks::program_exists(check, &result).map_err(|error| check_cause(&error))?;
             found.checks.push(result);
         }

@@ -32,6 +32,8 @@ pub struct Config {
     pub protect: Vec<String>,
     pub limits: Limits,
     pub compaction: Compaction,
+    /// Most that the kept outputs of a session may take on disk.
+    pub spool_max_bytes: u64,
     /// `None`: the agent's model.
     pub summarizer: Option<ModelSpec>,
     pub rate_limit_max_wait: Duration,

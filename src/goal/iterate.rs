@@ -235,9 +235,7 @@ impl Loop {
         if !self.required_pass(&results) {
             return Ok(None);
         }
-        if let Err(cause) = self.before_judge(&mut results).await {
-            return Ok(Some(self.fail(cause)));
-        }
+        self.before_judge(&mut results).await;
         self.standing.checks.clone_from(&results);
         if !self.required_pass(&results) {
             return Ok(None);
@@ -296,13 +294,7 @@ impl Loop {
         holds.extend(self.protected());
         holds.extend(self.tripwire().await?);
         let digest = if holds.is_empty() { self.digest() } else { None };
-        let results = match self.checks(!holds.is_empty()).await {
-            Ok(results) => results,
-            Err(cause) => {
-                holds.push(self.fail(cause));
-                Vec::new()
-            }
-        };
+        let results = self.checks(!holds.is_empty()).await;
         if let Some(why) = self.halt.why() {
             holds.push(self.fail(cause(&Ended::Halted(why))));
         }
@@ -394,6 +386,5 @@ pub fn check_cause(error: &CheckError) -> Cause {
     match error {
         CheckError::Missing { .. } => Cause::new(Outcome::Environment, error.to_string())
             .hint("install it, or correct the check's `run`; `spettro checks FILE` runs the checks alone"),
-        CheckError::Spool { .. } => Cause::new(Outcome::Environment, error.to_string()),
     }
 }

@@ -86,8 +86,7 @@ pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
     let spool = Spool::new(folder.join("spool"));
     let mut results = Vec::new();
     for check in config.checks.iter().filter(|check| check.when != When::BeforeJudge) {
-        let result =
-            checks::run(&world, &halt, &roots, &spool, check, &removed).await.map_err(|error| check_cause(&error))?;
+        let result = checks::run(&world, &halt, &roots, &spool, check, &removed).await;
         checks::program_exists(check, &result).map_err(|error| check_cause(&error))?;
         results.push(result);
     }

@@ -98,6 +98,7 @@ impl Run {
         let digest = goal_digest(&parts.config.goal);
         parts.config = Rc::new(parts.config.without(&parts.secrets));
         let state = session::fold(&parts.lines);
+        parts.session.spool().limit(parts.config.spool_max_bytes);
         if let Some(reason) = &state.broken {
             return Err(Cause::new(Outcome::Unusable, format!("the session's history cannot be told: {reason}")));
         }

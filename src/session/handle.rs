@@ -1,6 +1,7 @@
 //! One session, open for writing under its lock.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -153,7 +154,8 @@ impl Session {
         }
         let seq = log.lines.len() as u64;
         let spool_dir = dir.join("spool");
-        let spool = Spool::open(spool_dir.clone(), world.dir.as_ref()).map_err(SessionError::io("list", &spool_dir))?;
+        let spool = Spool::open(spool_dir.clone(), world.dir.as_ref(), &spooled(&log.lines))
+            .map_err(SessionError::io("open", &spool_dir))?;
         let writing = Writing {
             log: AppendFile::open(path)?,
             wire,
@@ -334,6 +336,14 @@ impl Session {
         Rc::clone(&self.inner.spool)
     }
 
+    /// Logs what there is to say about the spool; called at each step and at the end.
+    pub fn tell_spool(&self) -> Result<(), SessionError> {
+        for (code, text) in self.inner.spool.news() {
+            self.append(Fact::Notice { code: code.to_owned(), text })?;
+        }
+        Ok(())
+    }
+
     /// result.json and summary.md, each temp + rename; a finished result is on the disk when this returns.
     pub fn write_result(&self, result: &RunResult, summary: &str) -> Result<(), SessionError> {
         let sync = result.outcome.is_some();
@@ -502,6 +512,21 @@ impl Writing {
             self.buffer = Vec::with_capacity(4096);
         }
     }
+}
+
+/// The spool ids that facts name, with the lengths of their bodies where they are known.
+fn spooled(lines: &[Line]) -> BTreeMap<u64, Option<u64>> {
+    let mut ids = BTreeMap::new();
+    for line in lines {
+        match &line.fact {
+            Fact::Tool(done) => ids.extend(done.spool.map(|id| (id, done.spool_bytes))),
+            Fact::Checks { results, .. } => {
+                ids.extend(results.iter().filter_map(|result| result.spool).map(|id| (id, None)));
+            }
+            _ => {}
+        }
+    }
+    ids
 }
 
 /// Adds a line to `out`.

@@ -27,7 +27,7 @@ pub use facts::*;
 pub use fold::{OpenJob, Output, State, fold};
 pub use handle::{Listener, Opened, Session};
 pub use lock::{Live, Unused, WorkspaceLock, live, unused};
-pub use spool::Spool;
+pub use spool::{Found, News, Spool};
 pub use store::{Listed, Store, check_id};
 pub use sync::Sync;
 pub use wirelog::{Blob, WireAttempt, WireLine, WireRequest, WireResponse, read_wire};

@@ -1,6 +1,5 @@
 //! The one door to a tool.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,10 +8,12 @@ use serde_json::{Map, Value};
 
 use super::args::Args;
 use super::error::ToolError;
+use super::escape::escape;
 use super::files;
 use super::jobs::{self, Matched};
 use super::names::{self, Form, Tool};
-use super::output::{self, COMMAND_CHARS, SPOOL_OVER_BYTES, clip, cut, fits, one_line};
+use super::output::{COMMAND_CHARS, SPOOL_OVER_BYTES, Whole, clip, cut, fits, one_line};
+use super::page::page;
 use super::schema::{self, Text};
 use super::{bash, search, tasks};
 use crate::event::{TaskGraph, ToolStatus};
@@ -62,11 +63,11 @@ pub struct Ran {
     pub status: ToolStatus,
     /// What the model sees.
     pub text: String,
-    /// The full text before any cut, for a later, smaller cut.
-    pub full: String,
+    /// The whole output before any cut, for a later, smaller cut.
+    pub full: Whole,
     /// Of the whole output: what a command printed, else of `full`.
     pub output_bytes: u64,
-    /// Where exactly `full` is kept.
+    /// The id under which `full` is kept.
     pub spool: Option<u64>,
     pub marks: Vec<ReadMark>,
     /// Shown paths of files it changed.
@@ -96,7 +97,7 @@ impl<'a> Place<'a> {
 /// What a tool itself gives.
 pub(super) struct Done {
     pub status: ToolStatus,
-    pub text: String,
+    pub output: Whole,
     pub output_bytes: Option<u64>,
     pub marks: Vec<ReadMark>,
     pub changed: Vec<String>,
@@ -107,9 +108,13 @@ pub(super) struct Done {
 
 impl Done {
     pub(super) fn ok(text: String) -> Done {
+        Done::of(Whole::of_text(text))
+    }
+
+    pub(super) fn of(output: Whole) -> Done {
         Done {
             status: ToolStatus::Ok,
-            text,
+            output,
             output_bytes: None,
             marks: Vec::new(),
             changed: Vec::new(),
@@ -230,12 +235,10 @@ impl Tools {
         budget_chars: usize,
     ) -> Ran {
         let (tool, summary) = self.describe(call);
-        let mut done = match self.perform(world, roots, spool, call, budget_chars).await {
+        let done = match self.perform(world, roots, spool, call, budget_chars).await {
             Ok(done) => done,
             // What the model wrote may come back in it, control characters too.
-            Err(error) => {
-                Done { status: error.status(), ..Done::ok(output::escape(format!("error: {error}").as_bytes())) }
-            }
+            Err(error) => Done { status: error.status(), ..Done::ok(escape(format!("error: {error}").as_bytes())) },
         };
         for mark in &done.marks {
             self.marks.insert(mark.path.clone(), mark.sha256.clone());
@@ -244,31 +247,23 @@ impl Tools {
             self.tasks = tasks.clone();
         }
         // Once, before anything measures, stores or sends it.
-        if let Cow::Owned(clean) = self.options.secrets.redact_str(&done.text) {
-            done.text = clean;
+        let mut full = done.output.without(&self.options.secrets);
+        let whole = fits(&tool, full.text(), budget_chars);
+        let body = full.bytes();
+        let output_bytes = done.output_bytes.unwrap_or(body.len() as u64);
+        let spooled = body.len() > SPOOL_OVER_BYTES || !whole;
+        let kept = spooled.then(|| spool.put(body));
+        // Only what names its file waits for it: everybody else reads it from memory until then.
+        if let Some(id) = kept.filter(|_| tool == Tool::Bash.name() && !whole) {
+            full.filed = spool.written(id).await;
         }
-        let full = done.text;
-        let mut kept = None;
-        let mut lost = None;
-        if full.len() > SPOOL_OVER_BYTES || !fits(&tool, &full, budget_chars) {
-            match spool.put(full.as_bytes()) {
-                Ok(id) => kept = Some(id),
-                Err(error) => lost = Some(error),
-            }
-        }
-        let mut text = cut(&tool, &full, budget_chars, kept);
-        if let Some(error) = lost {
-            tracing::warn!(tool, %error, "a tool's output could not be kept");
-            if text != full {
-                text.push_str("\n[what was omitted could not be kept]");
-            }
-        }
+        let text = cut(&tool, &full, budget_chars, kept);
         Ran {
             tool,
             summary,
             status: done.status,
             text,
-            output_bytes: done.output_bytes.unwrap_or(full.len() as u64),
+            output_bytes,
             full,
             spool: kept,
             marks: done.marks,
@@ -336,7 +331,7 @@ impl Tools {
                 };
                 let budget = budget_chars.min(COMMAND_CHARS);
                 let offset = args.number("offset").unwrap_or(0);
-                Ok(Done::ok(output::page(spool, &id, offset, args.number("limit"), budget)?))
+                Ok(Done::ok(page(spool, &id, offset, args.number("limit"), budget)?))
             }
             Tool::GoalComplete => {
                 let summary = args.required("summary")?.to_owned();

@@ -13,8 +13,9 @@ use ignore::types::{Types, TypesBuilder};
 use super::args::Args;
 use super::dispatch::{Done, Place};
 use super::error::ToolError;
+use super::escape::{escape, escape_line};
 use super::files::{Access, File, Guard};
-use super::output::{clip, escape, escape_line, thousands};
+use super::output::{clip, thousands};
 use crate::world::{WalkOptions, beneath};
 
 const DEFAULT_RESULTS: u64 = 500;

@@ -220,6 +220,7 @@ impl Agent {
     /// What reaches the agent between two steps: steering, exits of jobs, notes.
     fn boundary(&mut self, turn: &mut Turn) -> Result<(), SessionError> {
         let before_call = self.parts.gateway.ledger(|ledger| ledger.next_n(Lane::Agent));
+        self.parts.session.tell_spool()?;
         loop {
             let next = self.parts.steering.borrow_mut().pop_front();
             let Some(text) = next else { break };

@@ -22,6 +22,7 @@ mod sandbox_tests;
 mod sandboxed;
 mod source;
 mod source_rules;
+mod spool;
 mod streams;
 #[cfg(target_os = "linux")]
 mod supervision;

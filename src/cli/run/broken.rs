@@ -121,7 +121,9 @@ pub(super) fn broken_off(
     let end =
         session::End { run: run_id.to_owned(), outcome: Outcome::Internal, result: Box::new(result.clone()), leaked };
     // What panicked may do so again on the way: the other steps are made all the same.
-    let steps: [&dyn Fn() -> Result<(), SessionError>; 3] = [
+    session.spool().flush(std::time::Duration::from_secs(3));
+    let steps: [&dyn Fn() -> Result<(), SessionError>; 4] = [
+        &|| session.tell_spool(),
         &|| session.append(Fact::End(Box::new(end.clone()))).map(|_| ()),
         &|| session.write_result(&result, &summary_markdown(&result)),
         &|| session.save_derived(),

@@ -118,6 +118,7 @@ impl Builder<'_> {
             skip_if_met: self.flag("skip_if_met"),
             protect: self.texts("protect"),
             limits: self.limits(),
+            spool_max_bytes: self.size("spool_max"),
             compaction: Settings {
                 auto: self.flag("compaction.auto"),
                 threshold_pct: self.whole("compaction.threshold_pct"),
@@ -174,6 +175,14 @@ impl Builder<'_> {
         match self.merged.get(path)?.value {
             Value::Time(time) => Some(time),
             _ => None,
+        }
+    }
+
+    /// In bytes.
+    fn size(&self, path: &str) -> u64 {
+        match self.merged.get(path).map(|entry| entry.value) {
+            Some(Value::Size(bytes)) => bytes,
+            _ => 0,
         }
     }
 

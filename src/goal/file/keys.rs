@@ -50,6 +50,8 @@ pub(super) enum Kind {
         unlimited: bool,
         zero: bool,
     },
+    /// A number of bytes with a unit, above 0.
+    Size,
     /// Dollars as a decimal above 0, or `unlimited`.
     Money,
     /// Dollars per million tokens, 0 allowed.
@@ -344,7 +346,8 @@ pub(super) const GOAL: &[Key] = &[
         Kind::Later(&[later("count", "how often"), later("on", "after what"), later("delay", "how long after")]),
         "the goal again after an outcome that may change by itself",
     ),
-    later("spool_max", "most bytes of kept tool output"),
+    key("spool_max", Kind::Size, "most that the kept outputs of a session may take on disk; the oldest go first")
+        .or("1GiB"),
     key("session_location", Kind::Word { now: &["home"], later: &["project"] }, "where the session is stored")
         .or("home"),
     key("sync", Kind::Word { now: &["step", "strict"], later: &[] }, "`strict` waits for the disk before each command")

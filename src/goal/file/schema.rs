@@ -71,6 +71,7 @@ fn kind(of: &Kind) -> Json {
         Kind::Tokens => either(vec![json!({"type": "integer", "minimum": 1}), unlimited()]),
         Kind::Time { unlimited: true, .. } => either(vec![time(), unlimited()]),
         Kind::Time { unlimited: false, .. } => time(),
+        Kind::Size => pattern("^[0-9]+ ?(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$"),
         Kind::Money => either(vec![json!({"type": "number", "exclusiveMinimum": 0}), pattern(MONEY), unlimited()]),
         Kind::Price => either(vec![json!({"type": "number", "minimum": 0}), pattern(MONEY)]),
         Kind::Word { now, .. } => json!({ "enum": now }),

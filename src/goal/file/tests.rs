@@ -145,6 +145,7 @@ env: {pass: ["CARGO_*"], set: {X: "1", API_TOKEN: hush-hush}, clean: true}
 leftovers: run
 session_location: home
 sync: strict
+spool_max: 64 MiB
 providers:
   local:
     wire: openai-chat

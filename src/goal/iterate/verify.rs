@@ -7,7 +7,7 @@ use super::super::checks;
 use super::super::config::{Check, When};
 use super::super::failure::Cause;
 use super::super::progress::{self, Standing};
-use super::{Loop, check_cause};
+use super::Loop;
 use crate::event::{Changes, CheckResult, CheckStatus, Outcome};
 use crate::session::{Fact, Message, SessionError};
 use crate::workspace::changed_files;
@@ -79,38 +79,35 @@ impl Loop {
     }
 
     /// Runs the checks of an iteration; with `skip` they are all `not_run`.
-    pub(super) async fn checks(&mut self, skip: bool) -> Result<Vec<CheckResult>, Cause> {
+    pub(super) async fn checks(&mut self, skip: bool) -> Vec<CheckResult> {
         let config = self.config.clone();
         let mut results = Vec::new();
         for check in config.checks.iter().filter(|check| check.when == When::EachIteration) {
-            results.push(self.check(check, skip).await?);
+            results.push(self.check(check, skip).await);
         }
         if skip {
             let later = config.checks.iter().filter(|check| check.when == When::BeforeJudge);
             results.extend(later.map(checks::not_run));
         } else {
-            self.before_judge(&mut results).await?;
+            self.before_judge(&mut results).await;
         }
-        Ok(results)
+        results
     }
 
-    async fn check(&self, check: &Check, skip: bool) -> Result<CheckResult, Cause> {
+    async fn check(&self, check: &Check, skip: bool) -> CheckResult {
         if skip || self.halt.why().is_some() {
-            return Ok(checks::not_run(check));
+            return checks::not_run(check);
         }
         let spool = self.session.spool();
-        checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed)
-            .await
-            .map_err(|error| check_cause(&error))
+        checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed).await
     }
 
     /// The checks that wait until all required ones pass.
-    pub(super) async fn before_judge(&self, results: &mut Vec<CheckResult>) -> Result<(), Cause> {
+    pub(super) async fn before_judge(&self, results: &mut Vec<CheckResult>) {
         let pass = self.required_pass(results);
         for check in self.config.checks.iter().filter(|check| check.when == When::BeforeJudge) {
-            results.push(self.check(check, !pass).await?);
+            results.push(self.check(check, !pass).await);
         }
-        Ok(())
     }
 
     /// Whether all required checks that have a result pass (those that wait for it may still be missing).

@@ -10,6 +10,8 @@ use crate::session::{self, Fact};
 
 /// TERM to KILL in the teardown.
 const GRACE: Duration = Duration::from_secs(5);
+/// Most time for outputs that are not on the disk yet.
+const SPOOL_WITHIN: Duration = Duration::from_secs(3);
 /// Most time for `git` and listings.
 const CHANGES_WITHIN: Duration = Duration::from_secs(20);
 
@@ -26,6 +28,7 @@ impl Run {
         if let Err(error) = self.goal.tripwire().await {
             tracing::error!(%error, "what was put back cannot be logged");
         }
+        session.spool().flush(SPOOL_WITHIN);
         if signal {
             changes = self.changes().await;
         }
@@ -40,6 +43,7 @@ impl Run {
             }
             session.append(self.timer.fact())?;
             self.goal.agent.close_jobs()?;
+            session.tell_spool()?;
             self.store(&result);
             session.append(Fact::End(Box::new(end)))?;
             session.save_derived()?;

@@ -6,6 +6,7 @@ mod fold;
 mod line;
 mod lock;
 mod log;
+mod spool;
 mod store;
 mod wire;
 
@@ -255,6 +256,7 @@ pub(crate) fn tool(call_id: &str, status: ToolStatus) -> Fact {
         chars: 34,
         lines: 2,
         spool: None,
+        spool_bytes: None,
         marks: vec![ReadMark { path: "src/a.rs".into(), sha256: format!("of {call_id}") }],
         changed: vec!["src/a.rs".into()],
     }))

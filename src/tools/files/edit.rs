@@ -10,7 +10,8 @@ use super::read::numbered;
 use crate::tools::args::Args;
 use crate::tools::dispatch::{Done, Place};
 use crate::tools::error::ToolError;
-use crate::tools::output::{escape, thousands};
+use crate::tools::escape::escape;
+use crate::tools::output::thousands;
 
 /// Larger changes are answered without a diff.
 const DIFF_BYTES: usize = 64 << 10;

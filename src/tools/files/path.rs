@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 use crate::process::sandbox::{self, Policy};
 use crate::session::ReadMark;
 use crate::tools::error::ToolError;
-use crate::tools::output::{escape_line, thousands};
+use crate::tools::escape::escape_line;
+use crate::tools::output::thousands;
 use crate::world::{Roots, beneath};
 
 /// Files larger than this are left to commands.

@@ -4,7 +4,8 @@ use super::path::{Access, File};
 use crate::tools::args::Args;
 use crate::tools::dispatch::{Done, Place};
 use crate::tools::error::ToolError;
-use crate::tools::output::{PAGE_CHARS, escape, thousands};
+use crate::tools::escape::escape;
+use crate::tools::output::{PAGE_CHARS, thousands};
 
 /// Most lines of a page.
 const PAGE_LINES: u64 = 2_000;

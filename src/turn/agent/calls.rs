@@ -10,7 +10,7 @@ use super::super::results;
 use super::{Agent, Ended, Turn, TurnDone};
 use crate::event::{ToolStatus, TurnEnd};
 use crate::session::{Fact, Message, Output, SessionError, ToolDone, ToolStart};
-use crate::tools::{PLAN_UPDATED, Ran, ToolCall};
+use crate::tools::{PLAN_UPDATED, Ran, ToolCall, Whole};
 use crate::world::{Halt, Why, World};
 
 /// Most tool calls of one reply that are run.
@@ -103,7 +103,7 @@ impl Agent {
             tool,
             summary,
             status: ToolStatus::Refused,
-            full: text.clone(),
+            full: Whole::of_text(text.clone()),
             output_bytes: text.len() as u64,
             text,
             spool: None,
@@ -162,7 +162,7 @@ impl Agent {
                 tool,
                 summary,
                 status: ToolStatus::Interrupted,
-                full: text.clone(),
+                full: Whole::of_text(text.clone()),
                 output_bytes: 0,
                 text,
                 spool: None,
@@ -194,9 +194,10 @@ impl Agent {
             status: ran.status,
             duration_ms: took.as_millis() as u64,
             output_bytes: ran.output_bytes,
-            chars: ran.full.chars().count() as u64,
-            lines: ran.full.lines().count() as u64,
+            chars: ran.full.text().chars().count() as u64,
+            lines: ran.full.text().lines().count() as u64,
             spool: ran.spool,
+            spool_bytes: ran.spool.map(|_| ran.full.kept_bytes()),
             marks: ran.marks.clone(),
             changed: ran.changed.clone(),
         };

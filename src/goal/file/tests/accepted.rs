@@ -40,6 +40,7 @@ fn the_smallest_goal_gets_the_defaults() {
     };
     assert_eq!(config.limits, limits);
     assert_eq!(config.compaction, Settings { auto: true, threshold_pct: 85, max_failures: 3 });
+    assert_eq!(config.spool_max_bytes, 1 << 30);
     assert_eq!(config.summarizer, None);
     assert_eq!(config.rate_limit_max_wait, Duration::from_secs(30 * 60));
     assert_eq!(config.instructions, ["AGENTS.md", "SPETTRO.md"]);
@@ -58,6 +59,7 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.criteria, ["it works", "it is tested"]);
     assert_eq!(config.workspace, place.path().join("work"));
     assert_eq!(config.workspace_mode, WorkspaceMode::Copy);
+    assert_eq!(config.spool_max_bytes, 64 << 20);
     assert_eq!(config.setup[0].argv, ["bash", "-euo", "pipefail", "-c", "make deps"]);
     assert_eq!(
         (config.setup[1].argv.as_slice(), config.setup[1].shown.as_str()),

@@ -217,7 +217,6 @@ fn later_keys_are_known_and_refused() {
         "matrix",
         "repeat",
         "retries",
-        "spool_max",
         "providers.*.api_key_file",
         "providers.*.api_key_command",
         "providers.*.env_http_headers",
