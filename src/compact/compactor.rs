@@ -1,5 +1,7 @@
 //! The shell: runs a pass over the history when a window is too full, and writes down what came of it.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::cut::{Cut, TAIL_CALLS, TAIL_CALLS_FORCED, cut, is_paired, tail_start, withheld};
@@ -8,7 +10,7 @@ use super::history::History;
 use super::pressure::{self, Attribution};
 use super::prune::{Plan, Reach, at_most, plan};
 use super::summarize::{self, extract, message, read, request};
-use crate::event::Lane;
+use crate::event::{Compactions, Lane};
 use crate::model::{
     Ask, CallError, Conversation, Count, Endpoint, Factor, Gateway, ModelError, Patience, message_count, smaller_window,
 };
@@ -71,6 +73,8 @@ pub struct Compactor {
     head: String,
     system_tokens: Count,
     budget: Budget,
+    /// What the budget counts, for whoever reports it.
+    tally: Rc<Cell<Compactions>>,
 }
 
 /// Why a pass runs.
@@ -91,7 +95,20 @@ impl Compactor {
     /// `system` is the agent's system prompt; `head` the summarizer's frozen head.
     pub fn new(settings: Settings, summarizer: Endpoint, head: String, system: &str, budget: Budget) -> Compactor {
         let system_tokens = Count::of_text(system);
-        Compactor { settings, summarizer, head, system_tokens, budget }
+        let tally = Rc::new(Cell::new(budget.tally()));
+        Compactor { settings, summarizer, head, system_tokens, budget, tally }
+    }
+
+    /// What was done in the session so far; goes on counting.
+    pub fn tally(&self) -> Rc<Cell<Compactions>> {
+        self.tally.clone()
+    }
+
+    /// Writes a fact down, and takes it in.
+    fn log(&mut self, session: &Session, fact: Fact) -> Result<u64, SessionError> {
+        self.budget.see(&fact);
+        self.tally.set(self.budget.tally());
+        session.append(fact)
     }
 
     pub const fn budget(&self) -> Budget {
@@ -167,9 +184,9 @@ impl Compactor {
             };
         match mode {
             Mode::Asked(wish) if wish.prune_only => {
-                return if stubs.edits.is_empty() { Ok(Compacted::No) } else { prune(place, stubs) };
+                return if stubs.edits.is_empty() { Ok(Compacted::No) } else { self.prune(place, stubs) };
             }
-            Mode::Auto | Mode::Forced if worth_it && used.saturating_sub(freed) <= low => return prune(place, stubs),
+            Mode::Auto | Mode::Forced if worth_it && used.saturating_sub(freed) <= low => return self.prune(place, stubs),
             _ => {}
         }
 
@@ -186,7 +203,7 @@ impl Compactor {
                 (done, _) => done,
             },
         };
-        if done == Compacted::No && worth_it { prune(place, stubs) } else { Ok(done) }
+        if done == Compacted::No && worth_it { self.prune(place, stubs) } else { Ok(done) }
     }
 
     /// What a summary would replace; `None` where it could not gain enough, whatever it says. What earlier summaries
@@ -290,9 +307,7 @@ impl Compactor {
         };
         // Everything before it is on the disk, then the fact is, then the history is another one.
         place.session.sync_now().await?;
-        let logged = Fact::Compaction(Box::new(fact.clone()));
-        self.budget.see(&logged);
-        let own = place.session.append(logged)?;
+        let own = self.log(place.session, Fact::Compaction(Box::new(fact.clone())))?;
         place.session.sync_now().await?;
         place.history.compact(own, &fact).map_err(|reason| lost(place.session, reason))?;
         debug_assert!(is_paired(place.history.messages()), "a compaction parts no call from its result");
@@ -313,9 +328,10 @@ impl Compactor {
         if same {
             endpoint.window_tokens = endpoint.window_tokens.min(place.endpoint.window_tokens);
         }
-        let factor = match place.gateway.factor(Lane::Summarizer) {
-            factor if factor == Factor::default() && same => place.conversation.factor(),
-            factor => factor,
+        let factor = match place.gateway.learned_factor(Lane::Summarizer) {
+            Some(factor) => factor,
+            None if same => place.conversation.factor(),
+            None => Factor::default(),
         };
         (endpoint, factor)
     }
@@ -364,12 +380,27 @@ impl Compactor {
         }
     }
 
+    fn prune(&mut self, place: &mut Place<'_>, plan: Plan) -> Result<Compacted, CallError> {
+        let before_tokens = place.conversation.estimate_tokens();
+        let bound = place.endpoint.wire.binds_reasoning();
+        let mut fact = Prune {
+            edits: plan.edits,
+            withheld: if bound { withheld(place.history, plan.first + 1) } else { None },
+            before_tokens,
+            after_tokens: 0,
+            before_call: place.gateway.ledger(|ledger| ledger.next_n(Lane::Agent)),
+        };
+        place.history.prune(plan.first, &fact).map_err(|reason| lost(place.session, reason))?;
+        rebuild(place);
+        fact.after_tokens = place.conversation.estimate_tokens();
+        self.log(place.session, Fact::Prune(Box::new(fact)))?;
+        Ok(Compacted::Pruned)
+    }
+
     fn failed(&mut self, session: &Session, reason: String) -> Result<(), SessionError> {
         let of = self.settings.max_failures;
         let failures = self.budget.failures + 1;
-        let fact = Fact::CompactionFailed { reason, failures, of };
-        self.budget.see(&fact);
-        session.append(fact)?;
+        self.log(session, Fact::CompactionFailed { reason, failures, of })?;
         if self.settings.auto && failures >= of && !self.budget.paused {
             self.pause(session, format!("{failures} failures in a row; the run goes on without summaries"))?;
         }
@@ -377,9 +408,7 @@ impl Compactor {
     }
 
     fn pause(&mut self, session: &Session, reason: String) -> Result<(), SessionError> {
-        let fact = Fact::CompactionPaused { reason };
-        self.budget.see(&fact);
-        session.append(fact).map(|_| ())
+        self.log(session, Fact::CompactionPaused { reason }).map(|_| ())
     }
 }
 
@@ -425,23 +454,6 @@ fn learn(place: &mut Place<'_>, limit_tokens: Option<u64>) -> Result<(), Session
         place.session.append(Fact::Learned { window_tokens: None, factor_pct: Some(raised.0) })?;
     }
     Ok(())
-}
-
-fn prune(place: &mut Place<'_>, plan: Plan) -> Result<Compacted, CallError> {
-    let before_tokens = place.conversation.estimate_tokens();
-    let bound = place.endpoint.wire.binds_reasoning();
-    let mut fact = Prune {
-        edits: plan.edits,
-        withheld: if bound { withheld(place.history, plan.first + 1) } else { None },
-        before_tokens,
-        after_tokens: 0,
-        before_call: place.gateway.ledger(|ledger| ledger.next_n(Lane::Agent)),
-    };
-    place.history.prune(plan.first, &fact).map_err(|reason| lost(place.session, reason))?;
-    rebuild(place);
-    fact.after_tokens = place.conversation.estimate_tokens();
-    place.session.append(Fact::Prune(Box::new(fact)))?;
-    Ok(Compacted::Pruned)
 }
 
 /// The request begins anew with the history as it is now.

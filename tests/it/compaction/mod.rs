@@ -2,7 +2,9 @@
 
 mod failures;
 mod kills;
+mod long;
 mod overflow;
 mod passes;
 mod support;
 mod verbs;
+mod wires;
