@@ -186,7 +186,9 @@ impl Compactor {
             Mode::Asked(wish) if wish.prune_only => {
                 return if stubs.edits.is_empty() { Ok(Compacted::No) } else { self.prune(place, stubs) };
             }
-            Mode::Auto | Mode::Forced if worth_it && used.saturating_sub(freed) <= low => return self.prune(place, stubs),
+            Mode::Auto | Mode::Forced if worth_it && used.saturating_sub(freed) <= low => {
+                return self.prune(place, stubs);
+            }
             _ => {}
         }
 

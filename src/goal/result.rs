@@ -9,7 +9,8 @@ use super::failure::Cause;
 use super::iterate::State;
 use super::watch::Timer;
 use crate::event::{
-    Changes, Commands, Compactions, GoalRef, Lane, Leaked, Limits, Outcome, Paths, RESULT_VERSION, ResultError, RunResult, RunUsage,
+    Changes, Commands, Compactions, GoalRef, Lane, Leaked, Limits, Outcome, Paths, RESULT_VERSION, ResultError,
+    RunResult, RunUsage,
 };
 use crate::model::Gateway;
 

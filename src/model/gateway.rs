@@ -120,7 +120,10 @@ impl Gateway {
     pub fn new(parts: GatewayParts<'_>) -> Gateway {
         // Only a reply teaches.
         let settled = parts.state.calls.iter().filter_map(|(_, settled)| settled.as_ref());
-        let factors = settled.filter(|settled| settled.error.is_none()).filter_map(|settled| Some((settled.lane, Factor(settled.factor_pct?)))).collect();
+        let factors = settled
+            .filter(|settled| settled.error.is_none())
+            .filter_map(|settled| Some((settled.lane, Factor(settled.factor_pct?))))
+            .collect();
         Gateway {
             ledger: RefCell::new(Ledger::fold(parts.limits, &parts.state.calls)),
             factors: RefCell::new(factors),

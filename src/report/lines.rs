@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use super::clean::{clean, clean_line};
 use super::text::{self, Line, Style, count, duration_ms, fill_style, money, percent, thousands};
 use crate::event::{
-    CheckResult, CheckStatus, CompactionStage, CostKnown, Event, Lane, Limits, Micros, Outcome, Record, RunResult, ToolStatus, Verdict,
-    VerdictKind,
+    CheckResult, CheckStatus, CompactionStage, CostKnown, Event, Lane, Limits, Micros, Outcome, Record, RunResult,
+    ToolStatus, Verdict, VerdictKind,
 };
 
 /// How long something runs or waits before, and between, two lines that say so.
@@ -237,8 +237,11 @@ impl State {
             Event::CompactionFailed { reason, failures, of } => {
                 weight = Weight::Warning;
                 self.start(Activity::Settling);
-                body.styled(Style::Yellow, "not compacted")
-                    .plain(format!(": {} ({})", clean_line(reason), failure_words(*failures, *of)))
+                body.styled(Style::Yellow, "not compacted").plain(format!(
+                    ": {} ({})",
+                    clean_line(reason),
+                    failure_words(*failures, *of)
+                ))
             }
             Event::CompactionPaused { reason } => {
                 weight = Weight::Warning;

@@ -65,15 +65,12 @@ pub(super) fn changes_head(changes: &Changes) -> String {
 /// `3 times pruned, 2 times summarized; 1 summary failed`; `None` when there was nothing of it.
 fn compactions(done: Compactions) -> Option<String> {
     let times = |count: u64| if count == 1 { "once".to_owned() } else { format!("{count} times") };
-    let parts: Vec<String> = [
-        (done.pruned, "pruned"),
-        (done.summarized, "summarized"),
-        (done.extracted, "cut down without a summary"),
-    ]
-    .into_iter()
-    .filter(|(count, _)| *count > 0)
-    .map(|(count, word)| format!("{} {word}", times(count)))
-    .collect();
+    let parts: Vec<String> =
+        [(done.pruned, "pruned"), (done.summarized, "summarized"), (done.extracted, "cut down without a summary")]
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{} {word}", times(count)))
+            .collect();
     let failed = match done.failed {
         0 => None,
         1 => Some("1 summary failed".to_owned()),

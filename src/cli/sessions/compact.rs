@@ -10,8 +10,8 @@ use crate::cli::models::{Frozen, models};
 use crate::cli::run::secrets;
 use crate::compact::{Budget, Compactor, History, Place, Wish, head};
 use crate::event::{Event, Outcome, Record};
-use crate::report::compacted_words;
 use crate::model::{CallError, Gateway, GatewayParts};
+use crate::report::compacted_words;
 use crate::session::{self, Listener, Session};
 use crate::world::{Halt, RealEnv, World};
 

@@ -79,14 +79,14 @@ fn a_summarizer_call_has_three_attempts() {
 
 #[test]
 fn another_summarizer_is_given_what_its_own_window_holds() {
-    let script = Script::new().agent(steps(60, 2_500)).summarizer(summary()).judge(met());
+    let script = Script::new().agent(steps(120, 900)).summarizer(summary()).judge(met());
     let provider = script.allow_rewrite().start();
     let more = format!(
         "summarizer: {{model: {{id: test/small, wire: anthropic, base_url: \"{}\", context_window: 9000}}}}\n\
          prices: {{\"test/model-1\": {{input: 0, output: 0}}, \"test/small\": {{input: 0, output: 0}}}}",
         provider.url()
     );
-    let yaml = super::support::yaml(&provider, 32_000, &more);
+    let yaml = super::support::yaml(&provider, 24_000, &more);
     let case = crate::goal::support::Case::of(crate::sandbox::Sandbox::new(), provider, &yaml);
     let ended = case.run().expect(Outcome::Met);
     let asked = case.provider.summarizer_requests();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use spettro::event::{Compactions, Outcome};
 
 use super::support::{GOAL, events, met, yaml};
+use super::work::{FILES, failing, file, step};
 use crate::goal::support::Case;
 use crate::provider::{Lane, Reply, Request, Script, respond_with};
 use crate::sandbox::Sandbox;
@@ -16,50 +17,6 @@ const WINDOW: u64 = 32_000;
 const STEPS: usize = 600;
 /// The whole run takes minutes where nothing is optimized.
 const ALL_STEPS: usize = 5_000;
-/// Files with so many bytes lie ready for the agent.
-const FILES: [usize; 6] = [10, 100, 1_000, 10_000, 60_000, 5_000_000];
-
-/// A number that looks like chance and is the same in every run.
-fn chance(seed: u64, n: u64) -> u64 {
-    let mut x = (seed << 32 | n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    x ^= x >> 31;
-    x = x.wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x ^ x >> 29
-}
-
-/// What the agent does in a step: now and then megabytes, else small things; always another call.
-fn step(n: u64) -> Reply {
-    let mut reply = if n.is_multiple_of(7) { Reply::thinking(&format!("thought {n}")) } else { Reply::empty() };
-    if chance(2, n).is_multiple_of(3) {
-        reply = reply.and_text(&format!("Now comes step {n}, which looks at one more output."));
-    }
-    let file = match chance(3, n) % 100 {
-        0..30 => 10,
-        30..55 => 100,
-        55..80 => 1_000,
-        80..95 => 10_000,
-        _ => 60_000,
-    };
-    if n % 250 == 249 {
-        reply.and_call("bash", serde_json::json!({"command": format!("echo {n}; cat f-5000000")}))
-    } else if n.is_multiple_of(5) {
-        let bytes = 10 + chance(4, n) % 3_000;
-        let noise = if n.is_multiple_of(25) { "printf 'a\\000b\\377c\\n'; " } else { "" };
-        reply.and_call("bash", serde_json::json!({"command": format!("echo {n}; {noise}head -c {bytes} f-10000")}))
-    } else {
-        reply.and_call("file-read", serde_json::json!({"path": format!("f-{file}"), "limit": 1_900 - n % 100}))
-    }
-}
-
-fn failing(n: u64) -> Option<Reply> {
-    (chance(5, n) % 4 == 0).then(|| match n % 4 {
-        0 => Reply::error(400),
-        1 => Reply::refusal("I would rather not"),
-        2 => Reply::summary("half of it").stop("max_tokens"),
-        _ => Reply::text("no sections"),
-    })
-}
-
 fn run(steps: usize, patience: Duration) {
     let without_goal = Arc::new(AtomicU64::new(0));
     let failures = Arc::new(AtomicU64::new(0));
@@ -87,8 +44,7 @@ fn run(steps: usize, patience: Duration) {
         .start();
     let sandbox = Sandbox::new();
     for bytes in FILES {
-        let lines: String = (0..).map(|n| format!("line {n} of a file that lies ready\n")).take(bytes / 25 + 1).collect();
-        sandbox.write(&format!("f-{bytes}"), &lines[..bytes]);
+        sandbox.write(format!("f-{bytes}"), file(bytes));
     }
     let prices = "prices: {\"test/model-1\": {input: 1.00, output: 4.00}}";
     let yaml = yaml(&provider, WINDOW, prices);

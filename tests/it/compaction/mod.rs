@@ -8,3 +8,6 @@ mod passes;
 mod support;
 mod verbs;
 mod wires;
+mod work;
+
+use crate::provider as scripted;

@@ -50,9 +50,7 @@ fn a_second_compaction_merges_the_first_and_gets_its_notes() {
 
 #[test]
 fn every_window_keeps_its_requests_inside() {
-    for (window, bytes) in
-        [(8_192, 1_500), (24_000, 1_800), (26_002, 2_500), (32_000, 9_000), (100_000, 40_000)]
-    {
+    for (window, bytes) in [(8_192, 1_500), (24_000, 1_800), (26_002, 2_500), (32_000, 9_000), (100_000, 40_000)] {
         let script = Script::new().agent(steps(60, bytes)).summarizer(summary()).judge(met());
         let case = case(script, window, "");
         let ended = case.run().expect(Outcome::Met);

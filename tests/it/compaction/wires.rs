@@ -29,7 +29,7 @@ fn withheld_steps(lines: &[Value], fact: &Value) -> Vec<u64> {
 #[test]
 fn bound_thinking_behind_an_edit_is_withheld_and_the_fact_says_which() {
     for (bytes, window) in [(900, 16_000), (6_000, 60_000)] {
-        let script = Script::new().agent(steps(60, bytes)).summarizer(summary()).judge(met());
+        let script = Script::new().agent(steps(120, bytes)).summarizer(summary()).judge(met());
         let case = case(script, window, "");
         let ended = case.run().expect(Outcome::Met);
         let dir = ended.dir.as_ref().expect("a session");
@@ -62,7 +62,7 @@ fn bound_thinking_behind_an_edit_is_withheld_and_the_fact_says_which() {
 fn reasoning_of_the_chat_wire_is_bound_to_nothing_and_always_comes_back() {
     for (bytes, window) in [(900, 16_000), (6_000, 60_000)] {
         let provider =
-            Script::new().agent(steps(60, bytes)).summarizer(summary()).judge(met()).allow_rewrite().start();
+            Script::new().agent(steps(120, bytes)).summarizer(summary()).judge(met()).allow_rewrite().start();
         let yaml = yaml(&provider, window, "").replace("wire: anthropic", "wire: openai-chat");
         let case = Case::of(Sandbox::new(), provider, &yaml);
         let ended = case.run().expect(Outcome::Met);

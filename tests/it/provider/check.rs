@@ -150,14 +150,7 @@ impl Checker {
     // ----------------------------------------------------------------------------------------- anthropic
 
     /// `before[i]` is the digest of the messages before the i-th.
-    fn anthropic(
-        &mut self,
-        request: &Request,
-        system: &Value,
-        messages: &[Value],
-        before: &[u64],
-        found: &mut Found,
-    ) {
+    fn anthropic(&mut self, request: &Request, system: &Value, messages: &[Value], before: &[u64], found: &mut Found) {
         match system {
             Value::Null => {}
             Value::String(text) => found.unless(!blank(text), "`system` is empty"),
