@@ -46,7 +46,7 @@ pub fn step(n: u64) -> Reply {
 
 /// The answers of a summarizer that fails one time in four, each time otherwise.
 pub fn failing(n: u64) -> Option<Reply> {
-    (chance(5, n) % 4 == 0).then(|| match n % 4 {
+    chance(5, n).is_multiple_of(4).then(|| match n % 4 {
         0 => Reply::error(400),
         1 => Reply::refusal("I would rather not"),
         2 => Reply::summary("half of it").stop("max_tokens"),
