@@ -345,7 +345,7 @@ impl Checker {
                         && !self.rules.foreign_history
                     {
                         let same = sources.iter().any(|sent| thoughts(sent) == thought);
-                        found.unless(same, format!("{at}: its reasoning is missing"));
+                        found.unless(same || !known, format!("{at}: its reasoning is missing"));
                     }
                 }
                 "tool" => {
@@ -439,8 +439,14 @@ fn digests(body: &[u8]) -> Vec<u64> {
 
 /// A block whatever the order of its keys.
 fn sorted(block: &Value) -> String {
-    let fields: BTreeMap<&String, &Value> = block.as_object().into_iter().flatten().collect();
-    serde_json::to_string(&fields).unwrap_or_default()
+    match block {
+        Value::Object(fields) => {
+            let fields: BTreeMap<&String, String> = fields.iter().map(|(name, value)| (name, sorted(value))).collect();
+            format!("{fields:?}")
+        }
+        Value::Array(items) => format!("{:?}", items.iter().map(sorted).collect::<Vec<_>>()),
+        other => other.to_string(),
+    }
 }
 
 #[derive(Default)]
