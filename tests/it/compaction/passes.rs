@@ -73,7 +73,7 @@ fn a_window_of_a_million_keeps_its_requests_inside() {
     });
     let script = Script::new().agent(agent.forever()).summarizer(summary()).judge(met());
     let case = case(script, 1_000_000, "");
-    case.sandbox.write("book", &"and so it went on and on\n".repeat(3_000));
+    case.sandbox.write("book", "and so it went on and on\n".repeat(3_000));
     let ended = case.run().expect(Outcome::Met);
     audit(&case, &ended, 1_000_000);
     let largest = case.provider.agent_requests().iter().map(|request| request.body.len() / 4).max();
