@@ -20,6 +20,8 @@ use crate::session::{Compaction, Fact, Message, Origin, Prune, Session, SessionE
 const PATIENCE: Patience = Patience { attempts: 3, wait: Duration::from_secs(60) };
 /// A summary is no longer than this.
 const MOST_SUMMARY_TOKENS: u64 = 8_192;
+/// Of a history that begins anew at least so many messages are encoded together.
+const SEALED_AT_ONCE: usize = 64;
 /// An extract that must be shorter is not worth it.
 const LEAST_EXTRACT_CHARS: usize = 500;
 
@@ -461,7 +463,14 @@ fn learn(place: &mut Place<'_>, limit_tokens: Option<u64>) -> Result<(), Session
 /// The request begins anew with the history as it is now.
 fn rebuild(place: &mut Place<'_>) {
     place.conversation.restart();
-    let messages = place.history.take_unsealed();
+    let mut messages = place.history.take_unsealed();
+    // In parts, so that no second copy of the whole is made. A part ends before a reply: that gives the same bytes.
+    let begins = |message: &Message| matches!(message, Message::Assistant { .. });
+    while let Some(end) = messages.iter().skip(SEALED_AT_ONCE).position(begins) {
+        let (part, rest) = messages.split_at(end + SEALED_AT_ONCE);
+        place.conversation.seal(part);
+        messages = rest;
+    }
     place.conversation.seal(messages);
     place.conversation.trust();
 }
