@@ -7,13 +7,19 @@
 
 #![allow(clippy::disallowed_methods, reason = "a program of its own: time and processes are what it measures")]
 
+mod history;
+mod long;
 mod look;
 mod minimal;
 mod provider;
 mod runner;
+#[path = "../../tests/it/provider/mod.rs"]
+mod scripted;
 mod spawn;
 mod table;
 mod wires;
+#[path = "../../tests/it/compaction/work.rs"]
+mod work;
 
 use std::error::Error;
 use std::io::Write;
@@ -44,6 +50,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let done = match words.first().map(String::as_str) {
         Some("--spawn-inside") => spawn::inside(&words[1..]).map(|()| true),
+        Some("--history-inside") => history::inside(&words[1..]).map(|()| true),
         _ => options(&words).and_then(|options| bench(&options)),
     };
     match done {
@@ -117,6 +124,12 @@ fn bench(options: &Options) -> Result<bool> {
     say("spawns")?;
     let spawns = spawn::measure(&options.spettro)?;
 
+    say("a large history")?;
+    let history = history::measure(&options.spettro)?;
+
+    say("a long run in a small window")?;
+    let run = long::run(&options.spettro)?;
+
     table.note(format!("minimal client, p50 a step (of {SHORT})"), ms(floor));
     table.note("spettro, p50 a step", ms(ours));
     table.row(format!("overhead at {SHORT} steps"), format!("{short:.3} ×"), Limit::most(short, 1.5, "1.5 ×"));
@@ -146,6 +159,23 @@ fn bench(options: &Options) -> Result<bool> {
     table.row("look at git's settings and protected files", ms(look), time(look, "0.1 ms", 0.1));
     let head = provider.fixed_head().ok_or("no request came")?;
     table.row("fixed head of a request", format!("{head} B"), Limit::most(head as f64, 12_288.0, "12 KB"));
+
+    table.note("a large history", format!("{} tokens, {} entries", history.tokens, history.entries));
+    table.row("look at it before a step, p50", ms(history.below), time(history.below, "1 ms", 1.0));
+    table.row("the same, full and nothing to be done", ms(history.above), time(history.above, "1 ms", 1.0));
+    table.row("pruning it", ms(history.prune), time(history.prune, "50 ms", 50.0));
+    let more = format!("{:.0} %", history.more_pct);
+    table.row("memory that takes, of the history's own", more, Limit::most(history.more_pct, 20.0, "20 %"));
+    table.note(format!("{} steps in 32k tokens", long::STEPS), ms(run.took));
+    let told = format!("{} and {}", run.compactions, run.failures);
+    table.note("compactions, and failed summaries", told);
+    let broken = run.unreported_breaks.to_string();
+    table.row("broken prefixes that no compaction tells", broken, Limit::most(run.unreported_breaks as f64, 0.0, "0"));
+    let lost = run.requests_without_goal.to_string();
+    table.row("requests without the goal", lost, Limit::most(run.requests_without_goal as f64, 0.0, "0"));
+    let apart = format!("{} µ$", run.money_apart);
+    table.row("money beside the provider's count", apart, Limit::most(run.money_apart as f64, 0.0, "0"));
+    table.row("mistakes of any kind in it", run.mistakes().to_string(), Limit::most(run.mistakes() as f64, 0.0, "0"));
 
     std::io::stdout().write_all(table.text().as_bytes())?;
     Ok(!options.strict || table.all_within())

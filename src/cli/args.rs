@@ -246,6 +246,8 @@ pub enum SessionsVerb {
         /// Only old outputs become stubs; no model is asked
         #[arg(long)]
         prune_only: bool,
+        #[arg(long)]
+        json: bool,
     },
 }
 

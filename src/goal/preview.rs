@@ -74,7 +74,9 @@ pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
     let mut conversation = Conversation::new(endpoint.wire, &head, Factor::default());
     let environment_block = secrets.redact_str(&turn::environment(&around)).into_owned();
     let text = sources::opening(config, &environment_block);
-    conversation.seal(&[Message::User { origin: Origin::Prompt, text }]);
+    let first = Message::User { origin: Origin::Prompt, text };
+    sources::room_to_begin(endpoint, config.compaction.threshold_pct, &head, &system, &first)?;
+    conversation.seal(&[first]);
     let reserved = reservation(&Ledger::new(&config.limits), &conversation, endpoint).map_err(|error| call(&error))?;
     let front = endpoint.front(reserved.max_output_tokens, None);
     let body: Vec<u8> = conversation.rest().body(&front).concat();

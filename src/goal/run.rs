@@ -12,13 +12,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 pub use self::begin::goal_digest;
-use self::begin::{freeze, identity, room_to_begin, setup, start_fact};
+use self::begin::{freeze, identity, setup, start_fact};
 use self::listen::{Heard, interrupts};
 use self::restore::{earlier_baseline, opening_missing, restore};
 use super::baseline::Baseline;
 use super::config::Config;
 use super::failure::{Cause, cause, session as session_cause};
-use super::iterate::{Bench, Loop, PUT_BACK, Stage, start_baseline};
+use super::iterate::{Bench, Loop, PUT_BACK, Stage, first_message, start_baseline};
 use super::progress::Seen;
 use super::result::{Before, Ending, Identity, result};
 use super::watch::{Timer, Watch, pressing};
@@ -114,7 +114,10 @@ impl Run {
                 let (system, cut) = sources::system(&parts.config, &parts.roots, &parts.secrets)?;
                 parts.notes.extend(cut);
                 let frozen = freeze(&parts, digest, system, &tools, &around)?;
-                room_to_begin(&parts, &frozen)?;
+                let first = first_message(&parts.config, &frozen.environment);
+                let head = frozen.heads.get("agent").map_or("", String::as_str);
+                let pct = parts.config.compaction.threshold_pct;
+                sources::room_to_begin(&parts.endpoint, pct, head, &frozen.system, &first)?;
                 append(&parts.session, Fact::Frozen(Box::new(frozen.clone())))?;
                 frozen
             }
@@ -193,6 +196,7 @@ impl Run {
             &frozen.system,
             Budget::fold(parts.lines.iter().map(|line| &line.fact)),
         );
+        let compactions = compactor.tally();
         let pressing_gateway = gateway.clone();
         let (pressing_timer, pressing_limits) = (timer.clone(), parts.config.limits.clone());
         let looked = tripwire.clone();
@@ -227,7 +231,7 @@ impl Run {
             agent.resume(&state, in_turn, &mut standing.last_text).map_err(|error| session_cause(&error))?;
         }
         let before = Before::now(&gateway, standing.iteration);
-        let identity = identity(&parts, &frozen, before);
+        let identity = identity(&parts, &frozen, before, compactions);
         let judge = parts.judge.as_ref().map(|endpoint| Bench {
             endpoint: endpoint.clone(),
             head: frozen.heads.get("judge").cloned().unwrap_or_else(|| judge::head(endpoint)),

@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use super::config::{Config, When};
 use super::failure::Cause;
+use crate::compact;
 use crate::event::Outcome;
+use crate::model::Endpoint;
 use crate::process::sandbox::Policy;
+use crate::session::Message;
 use crate::tools::{ToolOptions, Tools};
 use crate::turn::{self, Surroundings};
 use crate::workspace::{Git, GitState};
@@ -113,4 +116,30 @@ pub fn opening(config: &Config, environment: &str) -> String {
         .map(|check| (check.name.clone(), check.run.shown.clone()))
         .collect();
     turn::first_message(environment, &config.goal, &config.criteria, &checks)
+}
+
+/// What is said in every request must leave room for work. `head` is the agent's, `system` its prompt, `first` the
+/// first message.
+///
+/// # Errors
+/// `usage`, with what is how large.
+pub fn room_to_begin(
+    endpoint: &Endpoint,
+    threshold_pct: u64,
+    head: &str,
+    system: &str,
+    first: &Message,
+) -> Result<(), Cause> {
+    let Some(made_of) = compact::too_large(endpoint, threshold_pct, head, system, first) else { return Ok(()) };
+    let window = endpoint.window_tokens;
+    let message = format!(
+        "what every request must hold is too large for a window of {window} tokens, of which {} may be used: system \
+         prompt and instructions {}, tools {}, first message {} tokens",
+        compact::threshold(window, threshold_pct),
+        made_of.system_tokens,
+        made_of.tools_tokens,
+        made_of.first_message_tokens,
+    );
+    Err(Cause::new(Outcome::Usage, message)
+        .hint("shorten the goal or the `instructions`, or use a model with a larger window (`model.context_window`)"))
 }

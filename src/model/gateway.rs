@@ -118,8 +118,12 @@ pub struct Gateway {
 
 impl Gateway {
     pub fn new(parts: GatewayParts<'_>) -> Gateway {
+        // Only a reply teaches.
         let settled = parts.state.calls.iter().filter_map(|(_, settled)| settled.as_ref());
-        let factors = settled.filter_map(|settled| Some((settled.lane, Factor(settled.factor_pct?)))).collect();
+        let factors = settled
+            .filter(|settled| settled.error.is_none())
+            .filter_map(|settled| Some((settled.lane, Factor(settled.factor_pct?))))
+            .collect();
         Gateway {
             ledger: RefCell::new(Ledger::fold(parts.limits, &parts.state.calls)),
             factors: RefCell::new(factors),
@@ -136,7 +140,12 @@ impl Gateway {
 
     /// What a lane's calls have taught about its estimates, for a conversation that begins anew.
     pub fn factor(&self, lane: Lane) -> Factor {
-        self.factors.borrow().get(&lane).copied().unwrap_or_default()
+        self.learned_factor(lane).unwrap_or_default()
+    }
+
+    /// The same; `None` before its first reply.
+    pub fn learned_factor(&self, lane: Lane) -> Option<Factor> {
+        self.factors.borrow().get(&lane).copied()
     }
 
     /// Read access to the ledger.

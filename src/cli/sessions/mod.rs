@@ -28,9 +28,9 @@ pub fn sessions(args: &SessionsArgs, out: &mut dyn Write, err: &mut dyn Write) -
         SessionsVerb::Show { id } => show::show(&shelf.find(id)?, out)?,
         SessionsVerb::Usage { id, json } => usage::usage(&shelf.find(id)?, *json, out)?,
         SessionsVerb::Context { id, json } => context::context(&shelf.find(id)?, *json, out)?,
-        SessionsVerb::Compact { id, focus, prune_only } => {
+        SessionsVerb::Compact { id, focus, prune_only, json } => {
             let wish = crate::compact::Wish { focus: focus.clone().unwrap_or_default(), prune_only: *prune_only };
-            compact::compact(&shelf, id, &wish, out)?;
+            compact::compact(&shelf, id, &wish, *json, out)?;
         }
     }
     Ok(Outcome::Met)

@@ -28,7 +28,7 @@ impl Run {
         if let Err(error) = self.goal.tripwire().await {
             tracing::error!(%error, "what was put back cannot be logged");
         }
-        session.spool().flush(SPOOL_WITHIN);
+        self.goal.session.spool().flush(SPOOL_WITHIN);
         if signal {
             changes = self.changes().await;
         }

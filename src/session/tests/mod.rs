@@ -423,6 +423,7 @@ pub(crate) fn end(run: &str, outcome: Outcome) -> Fact {
         usage_by_model: BTreeMap::new(),
         unreported_calls: Vec::new(),
         peak_occupancy_tokens: 45,
+        compactions: Default::default(),
         limits: None,
         limit_hit: None,
         sandbox: "off".into(),

@@ -4,7 +4,10 @@ mod gemini;
 mod responses;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::reply::{Block, Reply};
@@ -35,8 +38,14 @@ pub struct Checker {
     /// The content of each reply sent to the agent, as the anthropic wire has it; by the id of its first call,
     /// or by its text when it has none.
     sent: BTreeMap<String, Vec<Vec<Value>>>,
+    /// By the same: the digest of the messages that each of those replies answered. Reasoning holds for these alone.
+    bound: BTreeMap<String, BTreeSet<u64>>,
+    /// The digest of the messages of the agent's last request.
+    asked: u64,
+    /// Rounds that were open when the history before them was edited: their reasoning had to come back.
+    open_at_edit: BTreeSet<String>,
     /// The blocks of those replies that only the provider understands, and the chat wire's reasoning.
-    opaque: Vec<Value>,
+    opaque: BTreeMap<String, Value>,
     reasoning: BTreeSet<String>,
     /// The items of each reply as the responses wire has them, and its parts as the gemini wire has them.
     items: Vec<Vec<Value>>,
@@ -70,9 +79,11 @@ impl Checker {
                 Block::Other(value) => value.clone(),
             })
             .collect();
-        self.opaque.extend(blocks.iter().filter(|block| is_opaque(block)).cloned());
+        self.opaque.extend(blocks.iter().filter(|block| is_opaque(block)).map(|block| (sorted(block), block.clone())));
         self.reasoning.insert(thoughts(&blocks));
-        self.sent.entry(source_key(&blocks)).or_default().push(blocks);
+        let key = source_key(&blocks);
+        self.bound.entry(key.clone()).or_default().insert(self.asked);
+        self.sent.entry(key).or_default().push(blocks);
     }
 
     /// Everything that is wrong with a request.
@@ -105,8 +116,12 @@ impl Checker {
             };
             self.prefix(request, !messages.iter().any(models), &mut found);
         }
+        let before = digests(&request.body);
+        if request.lane == Lane::Agent {
+            self.asked = before.last().copied().unwrap_or_default();
+        }
         match request.wire {
-            Wire::Anthropic => self.anthropic(request, &body["system"], messages, &mut found),
+            Wire::Anthropic => self.anthropic(request, &body["system"], messages, &before, &mut found),
             Wire::OpenAiResponses => self.responses(request, &body, &mut found),
             Wire::OpenAiChat => self.chat(messages, &mut found),
             Wire::Gemini => self.gemini(request, &body, &mut found),
@@ -154,7 +169,8 @@ impl Checker {
 
     // ----------------------------------------------------------------------------------------- anthropic
 
-    fn anthropic(&self, request: &Request, system: &Value, messages: &[Value], found: &mut Found) {
+    /// `before[i]` is the digest of the messages before the i-th.
+    fn anthropic(&mut self, request: &Request, system: &Value, messages: &[Value], before: &[u64], found: &mut Found) {
         match system {
             Value::Null => {}
             Value::String(text) => found.unless(!blank(text), "`system` is empty"),
@@ -202,11 +218,11 @@ impl Checker {
                         open.push(id.to_owned());
                     }
                     let last = !messages[index + 1..].iter().any(|message| message["role"] == "assistant");
-                    // Behind an edit reasoning is withheld, but never that of the round which is not answered yet.
-                    let withheld = self.rewritten > 0 && !last && !blocks.iter().any(is_opaque);
-                    if !withheld {
-                        self.thinking(&at, request, &blocks, found);
-                    }
+                    let answered = messages.get(index + 1).is_some_and(|next| {
+                        next["content"].as_array().is_some_and(|blocks| blocks[0]["type"] == "tool_result")
+                    });
+                    let standing = Standing { same: before.get(index).copied(), open: last && answered };
+                    self.thinking(&at, request, &blocks, standing, found);
                 }
                 other => found.say(format!("{at}: role {other:?} does not exist on this wire")),
             }
@@ -248,15 +264,16 @@ impl Checker {
     }
 
     /// Thinking (and any block that only the provider understands) comes back as it was sent, in its place: the
-    /// same blocks in the same order between the same calls.
-    fn thinking(&self, at: &str, request: &Request, blocks: &[Value], found: &mut Found) {
+    /// same blocks in the same order between the same calls. It holds for the history that it was thought about:
+    /// behind an edit it does not come back, but for the round that was open then.
+    fn thinking(&mut self, at: &str, request: &Request, blocks: &[Value], standing: Standing, found: &mut Found) {
         if self.rules.foreign_history {
             return;
         }
         for block in blocks.iter().filter(|block| is_opaque(block)) {
             let kind = block["type"].as_str().unwrap_or("?");
             // Equal as JSON; the text that was sent is the sent value's own.
-            match self.opaque.iter().find(|sent| *sent == block) {
+            match self.opaque.get(&sorted(block)) {
                 None => found.say(format!("{at}: the {kind} block is not one that was sent, byte for byte")),
                 Some(sent) if kind != "thinking" && !contains(&request.body, sent.to_string().as_bytes()) => {
                     found.say(format!("{at}: the {kind} block was serialized anew"));
@@ -264,14 +281,25 @@ impl Checker {
                 Some(_) => {}
             }
         }
+        let key = source_key(blocks);
+        let Some(sources) = self.sent.get(&key) else { return };
+        let bound = standing.same.is_some_and(|digest| self.bound[&key].contains(&digest));
+        if !bound && blocks.iter().any(is_opaque) {
+            if standing.open {
+                self.open_at_edit.insert(key.clone());
+            } else if !self.open_at_edit.contains(&key) {
+                found.say(format!("{at}: its thinking is about another history than the one before it"));
+            }
+        }
+        if !bound && !standing.open && !blocks.iter().any(is_opaque) {
+            return;
+        }
         let ids: Vec<&Value> = blocks.iter().filter(|b| b["type"] == "tool_use").map(|b| &b["id"]).collect();
         let shape = |blocks: &[Value]| -> Vec<Value> {
             let kept = blocks.iter().filter(|b| is_opaque(b) || ids.contains(&&b["id"]));
             kept.map(|b| if is_opaque(b) { b.clone() } else { b["id"].clone() }).collect()
         };
-        if let Some(sources) = self.sent.get(&source_key(blocks))
-            && !sources.iter().any(|sent| shape(sent) == shape(blocks))
-        {
+        if !sources.iter().any(|sent| shape(sent) == shape(blocks)) {
             found.say(format!("{at}: its thinking is missing or not in its place"));
         }
     }
@@ -322,12 +350,22 @@ impl Checker {
                         found.unless(object, format!("{at}: the arguments of call {id} are no text of an object"));
                         open.push(id.to_owned());
                     }
-                    if let Some(thought) = message["reasoning_content"].as_str() {
-                        let known = self.reasoning.contains(thought);
-                        found.unless(
-                            known || self.rules.foreign_history,
-                            format!("{at}: the reasoning is not one that was sent"),
-                        );
+                    let thought = message["reasoning_content"].as_str().unwrap_or_default();
+                    let known = thought.is_empty() || self.reasoning.contains(thought);
+                    found.unless(
+                        known || self.rules.foreign_history,
+                        format!("{at}: the reasoning is not one that was sent"),
+                    );
+                    // No server of this wire holds it against the history: it always comes back.
+                    let key = match calls.first() {
+                        Some(call) => format!("call {}", call["id"]),
+                        None => format!("text {}", content_text(&message["content"])),
+                    };
+                    if let Some(sources) = self.sent.get(&key)
+                        && !self.rules.foreign_history
+                    {
+                        let same = sources.iter().any(|sent| thoughts(sent) == thought);
+                        found.unless(same || !known, format!("{at}: its reasoning is missing"));
                     }
                 }
                 "tool" => {
@@ -391,6 +429,43 @@ impl Checker {
             (None, _) => {}
         }
         self.sessions.push(kept.to_vec());
+    }
+}
+
+/// How an assistant message stands in a request.
+struct Standing {
+    /// The digest of the messages before it.
+    same: Option<u64>,
+    /// The last one, and its results follow.
+    open: bool,
+}
+
+/// For each message of a body, and behind the last, the digest of the messages before it, byte for byte.
+fn digests(body: &[u8]) -> Vec<u64> {
+    #[derive(Deserialize)]
+    struct Raw<'a> {
+        #[serde(borrow)]
+        messages: Vec<&'a RawValue>,
+    }
+    let mut hasher = DefaultHasher::new();
+    let mut digests = vec![hasher.finish()];
+    let raw: Option<Raw<'_>> = serde_json::from_slice(body).ok();
+    for message in raw.into_iter().flat_map(|raw| raw.messages) {
+        message.get().hash(&mut hasher);
+        digests.push(hasher.finish());
+    }
+    digests
+}
+
+/// A block whatever the order of its keys.
+fn sorted(block: &Value) -> String {
+    match block {
+        Value::Object(fields) => {
+            let fields: BTreeMap<&String, String> = fields.iter().map(|(name, value)| (name, sorted(value))).collect();
+            format!("{fields:?}")
+        }
+        Value::Array(items) => format!("{:?}", items.iter().map(sorted).collect::<Vec<_>>()),
+        other => other.to_string(),
     }
 }
 
