@@ -240,7 +240,7 @@ fn nobody_is_sent_to_a_copy_that_is_gone_and_old_stubs_stay_as_they_are() {
     // A stub that was sent names its copy for ever: the prefix must not change.
     let mut history = run_of(6, 4_000);
     let sent = Prune { edits: before.edits, withheld: None, before_tokens: 1, after_tokens: 1, before_call: 1 };
-    history.prune(&sent).expect("it fits");
+    history.prune(before.first, &sent).expect("it fits");
     history.forget_copies(|_| true);
     let stubbed =
         |message: &&Message| matches!(message, Message::Tool { text, .. } if text.contains("spool:5 — re-read"));
