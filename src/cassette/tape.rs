@@ -13,7 +13,7 @@ use super::chain::{Chain, Rest};
 use super::error::CassetteError;
 use super::records::{End, Head, Reply};
 use crate::event::{Lane, Outcome};
-use crate::session::{Call, Fact, Frozen, Line, Settled, Spool, State, WireLine, fold};
+use crate::session::{Block, Call, Fact, Frozen, Line, Message, Settled, Spool, State, WireLine, fold};
 use crate::workspace::Base;
 
 /// A recorded session.
@@ -42,6 +42,8 @@ pub struct Exchange {
     pub call: Option<Call>,
     /// Absent in a tape of replies only, and where spettro died within the call.
     pub settled: Option<Settled>,
+    /// What the reply said, decoded, where the facts hold it.
+    pub said: Option<Vec<Block>>,
 }
 
 /// One HTTP try.
@@ -249,6 +251,8 @@ pub(super) struct Assembly {
     chains: BTreeMap<Lane, Chain>,
     /// Place of each call in its lane.
     places: BTreeMap<(Lane, u64), usize>,
+    /// The last message of the agent that no call was settled with.
+    message: Option<Vec<Block>>,
 }
 
 impl Assembly {
@@ -267,15 +271,22 @@ impl Assembly {
                     attempts: Vec::new(),
                     call: Some(call.clone()),
                     settled: None,
+                    said: None,
                 });
             }
             Fact::Settled(settled) => {
+                let message = self.message.take();
                 let exchange = self.exchange(settled.lane, settled.n)?;
                 if exchange.settled.is_some() {
                     return Err(format!("{} call {} is settled twice", settled.lane, settled.n));
                 }
                 exchange.settled = Some((**settled).clone());
+                if settled.error.is_none() {
+                    exchange.said = settled.reply.clone().or(message.filter(|_| settled.lane == Lane::Agent));
+                }
             }
+            // The agent's reply is a message of the history, written just before its call is settled.
+            Fact::Message(Message::Assistant { blocks, .. }) => self.message = Some(blocks.clone()),
             _ => {}
         }
         Ok(())
@@ -343,6 +354,7 @@ impl Assembly {
             }],
             call: None,
             settled: None,
+            said: None,
         });
         Ok(())
     }
