@@ -2,6 +2,7 @@
 //!
 //! Invariant: a finding never repeats what was found.
 
+use std::fmt;
 use std::sync::LazyLock;
 
 use base64::Engine as _;
@@ -20,6 +21,13 @@ pub struct Finding {
     pub pointer: String,
     /// `value` of a secret, or the name of a pattern.
     pub rule: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = if self.pointer.is_empty() { "/" } else { &self.pointer };
+        write!(f, "line {}, {place}: {}", self.line, self.rule)
+    }
 }
 
 /// The rule for values that are known.
@@ -61,8 +69,9 @@ impl<'a> Linter<'a> {
         }
     }
 
-    /// What was found, in the order of the file.
-    pub fn finish(mut self) -> Vec<Finding> {
+    /// What was found, in the order of the file. `allow` names rules that are passed over; a known value is none.
+    pub fn finish(mut self, allow: &[String]) -> Vec<Finding> {
+        self.findings.retain(|finding| finding.rule == VALUE || !allow.contains(&finding.rule));
         self.findings.dedup();
         self.findings
     }
@@ -123,7 +132,7 @@ mod tests {
         let secrets = Secrets::new([("TOKEN".to_owned(), "hunter2-\"hunter2".to_owned())]);
         let mut linter = Linter::new(&secrets);
         linter.look(line.as_bytes());
-        linter.finish().into_iter().map(|finding| format!("{} {}", finding.pointer, finding.rule)).collect()
+        linter.finish(&[]).into_iter().map(|finding| format!("{} {}", finding.pointer, finding.rule)).collect()
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Invariant: a tape that was made has been checked: its facts read and chained, every request put together and its
 //! digest proved, every attempt that a fact names there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -209,6 +209,11 @@ impl Tape {
         }
     }
 
+    /// The spooled outputs that facts name.
+    pub fn spooled(&self) -> BTreeSet<u64> {
+        super::spool_ids(&self.facts)
+    }
+
     /// How the workspace stood when the session began, where that was recorded.
     pub fn base(&self) -> Option<&Base> {
         self.base.as_ref()
@@ -240,6 +245,14 @@ pub(super) fn last_outcome(facts: &[Line]) -> Option<Outcome> {
     facts.iter().rev().find_map(|line| match &line.fact {
         Fact::End(end) => Some(Some(end.outcome)),
         Fact::Run(_) => Some(None),
+        _ => None,
+    })?
+}
+
+/// Digest of the workspace after the last iteration, where it was measured.
+pub(super) fn last_tree(facts: &[Line]) -> Option<String> {
+    facts.iter().rev().find_map(|line| match &line.fact {
+        Fact::Progress(progress) => Some(progress.workspace.clone()),
         _ => None,
     })?
 }
