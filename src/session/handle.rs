@@ -237,9 +237,18 @@ impl Session {
     /// A session begins with `frozen`, then `run`; a resumed one with `run`: its event is the first of the run, and
     /// names the goal.
     pub fn append(&self, fact: Fact) -> Result<u64, SessionError> {
+        self.append_all([fact])
+    }
+
+    /// Facts that belong together, as lines one after another in one `write`; then their events, in order. Returns
+    /// the seq of the last line: the others have the numbers before it. One that is refused refuses all of them.
+    ///
+    /// For who dies meanwhile nothing is different from appending one by one: whole lines stand, from the first on,
+    /// and perhaps a torn one behind them.
+    pub fn append_all(&self, facts: impl IntoIterator<Item = Fact>) -> Result<u64, SessionError> {
         let now = self.now();
         let mut records = Vec::new();
-        let seq = self.inner.writing.borrow_mut().append(&self.inner, fact, now, &mut records)?;
+        let seq = self.inner.writing.borrow_mut().append(&self.inner, facts, now, &mut records)?;
         self.tell(&records);
         Ok(seq)
     }
@@ -380,42 +389,69 @@ impl Writing {
     fn append(
         &mut self,
         inner: &Inner,
-        fact: Fact,
+        facts: impl IntoIterator<Item = Fact>,
         now: SystemTime,
         records: &mut Vec<Record>,
     ) -> Result<u64, SessionError> {
-        let seq = self.seq + 1;
-        let (id, parent) =
-            if fact.is_entry() { (Some(super::log::entry_id(seq)), self.chain.tip.clone()) } else { (None, None) };
-        let line = Line { seq, t: rfc3339(now), id, parent, fact };
-        if let Fact::Tip { entry } = &line.fact
-            && !self.chain.has(entry)
-        {
-            let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("no entry `{entry}`"));
-            return Err(SessionError::Io { what: "set the tip of", file: inner.dir.clone(), error });
+        let lines = self.lines(inner, facts, now)?;
+        self.buffer.clear();
+        for line in &lines {
+            encode_line(line, &inner.dir, &mut self.buffer)?;
         }
-        encode_line(&line, &inner.dir, &mut self.buffer)?;
-        self.log.append(&self.buffer)?;
+        if !lines.is_empty() {
+            self.log.append(&self.buffer)?;
+        }
         self.trim_buffer();
-        // Only now, when the line is written, does anything in memory move.
-        self.seq = seq;
-        if let Err(reason) = self.chain.follow(&line) {
-            let file = inner.dir.join(LOG_FILE);
-            return Err(SessionError::Corrupt { file, line: seq + 1, reason });
+        // Only now, when the lines are written, does anything in memory move.
+        for line in lines {
+            self.seq = line.seq;
+            if let Err(reason) = self.chain.follow(&line) {
+                let file = inner.dir.join(LOG_FILE);
+                return Err(SessionError::Corrupt { file, line: line.seq + 1, reason });
+            }
+            self.overview.observe(&line);
+            match line.fact {
+                Fact::Run(_) => self.finished = false,
+                Fact::End(_) => self.finished = true,
+                _ => {}
+            }
+            for event in derive(&line, &mut self.derive) {
+                self.event(inner, event, Some(line.seq), now, records);
+            }
+            if self.finished {
+                self.flush_events(inner, records);
+            }
         }
-        self.overview.observe(&line);
-        match line.fact {
-            Fact::Run(_) => self.finished = false,
-            Fact::End(_) => self.finished = true,
-            _ => {}
+        Ok(self.seq)
+    }
+
+    /// The facts with their places in the log. Nothing is changed by it.
+    fn lines(
+        &self,
+        inner: &Inner,
+        facts: impl IntoIterator<Item = Fact>,
+        now: SystemTime,
+    ) -> Result<Vec<Line>, SessionError> {
+        let mut tip = self.chain.tip.clone();
+        let mut lines: Vec<Line> = Vec::new();
+        for fact in facts {
+            let seq = self.seq + 1 + lines.len() as u64;
+            if let Fact::Tip { entry } = &fact {
+                if !self.chain.has(entry) && !lines.iter().any(|line| line.id.as_ref() == Some(entry)) {
+                    let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("no entry `{entry}`"));
+                    return Err(SessionError::Io { what: "set the tip of", file: inner.dir.clone(), error });
+                }
+                tip = Some(entry.clone());
+            }
+            let (id, parent) = if fact.is_entry() {
+                let id = super::log::entry_id(seq);
+                (Some(id.clone()), tip.replace(id))
+            } else {
+                (None, None)
+            };
+            lines.push(Line { seq, t: rfc3339(now), id, parent, fact });
         }
-        for event in derive(&line, &mut self.derive) {
-            self.event(inner, event, Some(seq), now, records);
-        }
-        if self.finished {
-            self.flush_events(inner, records);
-        }
-        Ok(seq)
+        Ok(lines)
     }
 
     fn event(&mut self, inner: &Inner, event: Event, fact: Option<u64>, now: SystemTime, records: &mut Vec<Record>) {
@@ -458,8 +494,8 @@ impl Writing {
     }
 }
 
+/// Adds a line to `out`.
 fn encode_line<T: serde::Serialize>(value: &T, dir: &Path, out: &mut Vec<u8>) -> Result<(), SessionError> {
-    out.clear();
     serde_json::to_writer(&mut *out, value)
         .map_err(|error| SessionError::io("encode a line for", &dir.join(LOG_FILE))(error.into()))?;
     out.push(b'\n');
