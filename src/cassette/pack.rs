@@ -209,8 +209,7 @@ impl<'a, 's, W: Write> Writer<'a, 's, W> {
         held.sort_unstable();
         held.dedup();
         for sha256 in held {
-            let read = tape.blob(sha256).map_err(CassetteError::io("read a content for", self.out))?;
-            for (at, body) in read.iter().flat_map(|bytes| pieces(bytes)) {
+            for (at, body) in tape.blob(sha256).iter().flat_map(|bytes| pieces(bytes)) {
                 self.record("blob", &BlobPiece { sha256: sha256.to_owned(), at, body })?;
             }
         }

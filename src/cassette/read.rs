@@ -16,7 +16,7 @@ use super::error::CassetteError;
 use super::lint::{Finding, Linter};
 use super::records::{BaseRow, End, Head, MAJOR, Record, hex, version};
 use super::seal;
-use super::tape::{Assembly, Blobs, Outputs, Tape};
+use super::tape::{Assembly, Outputs, Tape};
 use crate::session::{Line, chained};
 use crate::workspace::{Base, BaseFile};
 use crate::world::Secrets;
@@ -277,7 +277,7 @@ fn finish(lines: &Lines, head: Option<Head>, taken: Taken, end: Option<End>) -> 
     let has_base = head.parts.iter().any(|part| part == "base");
     let git_commit = head.source.as_ref().and_then(|source| source.git_commit.clone());
     let base = (whole && has_base).then_some(Base { git_commit, files: taken.base });
-    Ok(Tape { head, facts: taken.facts, lanes, spool: Outputs::Held(spool), base, blobs: Blobs::Held(blobs), end })
+    Ok(Tape { head, facts: taken.facts, lanes, spool: Outputs::Held(spool), base, blobs, end })
 }
 
 /// Contents in pieces.

@@ -24,7 +24,7 @@ pub struct Tape {
     pub(super) lanes: BTreeMap<Lane, Vec<Exchange>>,
     pub(super) spool: Outputs,
     pub(super) base: Option<Base>,
-    pub(super) blobs: Blobs,
+    pub(super) blobs: BTreeMap<String, Bytes>,
     pub(super) end: Option<End>,
 }
 
@@ -103,13 +103,6 @@ impl Attempt {
 pub(super) enum Outputs {
     Folder(PathBuf),
     Held(BTreeMap<u64, Bytes>),
-}
-
-/// Where contents of the base are.
-#[derive(Debug)]
-pub(super) enum Blobs {
-    Folder(PathBuf),
-    Held(BTreeMap<String, Bytes>),
 }
 
 impl Tape {
@@ -220,18 +213,8 @@ impl Tape {
     }
 
     /// A content of the base by its sha256 (hex); `None` where only the digest was recorded.
-    ///
-    /// # Errors
-    /// When a session's folder cannot be read.
-    pub fn blob(&self, sha256: &str) -> io::Result<Option<Bytes>> {
-        match &self.blobs {
-            Blobs::Held(blobs) => Ok(blobs.get(sha256).cloned()),
-            Blobs::Folder(dir) => match std::fs::read(dir.join(sha256)) {
-                Ok(bytes) => Ok(Some(Bytes::from(bytes))),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(error),
-            },
-        }
+    pub fn blob(&self, sha256: &str) -> Option<Bytes> {
+        self.blobs.get(sha256).cloned()
     }
 
     /// What closes a file: counts, outcome, digests. `None` for a folder, and for a file that breaks off.

@@ -100,7 +100,6 @@ fn flags_of_later_versions_are_refused_by_name() {
         &["--untrusted"],
         &["--trust-goal"],
         &["--trusted-ref", "main"],
-        &["--cassette", "f"],
         &["--parallel", "2"],
         &["--shard", "1/2"],
         &["--run-dir", "d"],

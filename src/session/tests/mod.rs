@@ -342,6 +342,8 @@ pub(crate) fn run(run: &str) -> Fact {
         workspace: "/w".into(),
         git_base: None,
         git_branch: None,
+        id_seed: None,
+        redacted: Vec::new(),
     }))
 }
 
