@@ -33,7 +33,10 @@ fn holds(bytes: &[u8], needle: &str) -> bool {
 
 #[track_caller]
 fn assert_nowhere(sandbox: &Sandbox) {
-    let all = files(&sandbox.spettro_home());
+    // The plain one: what is compressed would hide it. Had it found one, no file would have been made.
+    sandbox.run(["cassette", "pack", "latest", "-o", "../packed.jsonl", "--force"]).expect_code(0);
+    let mut all = files(&sandbox.spettro_home());
+    all.push(sandbox.root().join("packed.jsonl"));
     assert!(all.iter().any(|file| file.ends_with("wire.jsonl")), "{all:?}");
     for file in all {
         let bytes = std::fs::read(&file).expect("a file");
