@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use self::run::usage;
 pub use self::cassette::{CassetteArgs, CassetteVerb};
+use self::run::usage;
 pub use self::run::{Asked, Color, OutputFormat, RunArgs, Switch};
 use crate::goal::{Overrides, Problem, Setting};
 

@@ -63,7 +63,8 @@ fn nesting_beyond_the_limit_is_refused() {
 fn no_path_leads_out_of_the_workspace() {
     let lab = Lab::new();
     let lines = lines(&lab);
-    let row = |path: &str| format!("{{\"type\":\"base\",\"path\":\"{path}\",\"kind\":\"file\",\"bytes\":0,\"sha256\":\"\"}}");
+    let row =
+        |path: &str| format!("{{\"type\":\"base\",\"path\":\"{path}\",\"kind\":\"file\",\"bytes\":0,\"sha256\":\"\"}}");
     assert_eq!(with(&lines, &[row("src/a b.rs")]), "");
     for path in ["", "/etc/passwd", "../x", "a/../../x", ".", "./a"] {
         let said = with(&lines, &[row(path)]);
@@ -75,7 +76,8 @@ fn no_path_leads_out_of_the_workspace() {
 fn records_out_of_place_are_refused() {
     let lab = Lab::new();
     let lines = lines(&lab);
-    let (fact, wire) = (&lines[1], lines.iter().find(|line| line.starts_with("{\"type\":\"wire\"")).expect("a wire line"));
+    let (fact, wire) =
+        (&lines[1], lines.iter().find(|line| line.starts_with("{\"type\":\"wire\"")).expect("a wire line"));
     assert!(with(&lines, std::slice::from_ref(wire)).contains("a `wire` after a `spool`"));
     assert!(with(&lines[..2], std::slice::from_ref(fact)).contains("seq 1 where 2 is due"));
     let reply = "{\"type\":\"reply\",\"lane\":\"agent\",\"n\":1,\"sha256\":\"\",\"status\":200,\"headers\":[],\

@@ -32,7 +32,8 @@ fn a_session_is_packed_shown_and_verified() {
         assert!(said.contains("4 calls, 5 attempts"), "{said}");
     }
     let said = case.sandbox.run(["cassette", "show", own]).expect_code(0).stdout;
-    for wanted in ["change the notes", "agent: model-1, 3 calls, 4 attempts, 3 replies", "outcome: met", "iteration 1"] {
+    for wanted in ["change the notes", "agent: model-1, 3 calls, 4 attempts, 3 replies", "outcome: met", "iteration 1"]
+    {
         assert!(said.contains(wanted), "{wanted}: {said}");
     }
     assert!(said.contains("step 1 (2 attempts): First I look.") && said.contains("file-read ok"), "{said}");
@@ -50,7 +51,9 @@ fn a_session_is_packed_shown_and_verified() {
     assert_eq!(tape.blob(&file("notes.txt").sha256).as_deref(), Some(&b"as it was\n"[..]), "it was read");
     assert_eq!(tape.blob(&file("other.txt").sha256), None, "nobody looked at it");
     assert_eq!(tape.exchanges(Lane::Agent)[0].attempts[0].status, Some(529));
-    assert!(tape.spooled().len() == 1 && tape.spool(1).expect("read").is_some_and(|output| output.ends_with(b"30000\n")));
+    assert!(
+        tape.spooled().len() == 1 && tape.spool(1).expect("read").is_some_and(|output| output.ends_with(b"30000\n"))
+    );
     assert_eq!(case.provider.requests().len(), sent, "nothing asks a model");
     case.provider.finish();
 }
@@ -80,7 +83,11 @@ fn a_stripped_copy_has_replies_only_and_is_a_model() {
 #[test]
 fn two_runs_part_where_they_differ() {
     let script = |second: &str| {
-        Script::new().agent(Reply::bash("echo one")).agent(Reply::bash(second)).agent(Reply::complete("done")).judge(met())
+        Script::new()
+            .agent(Reply::bash("echo one"))
+            .agent(Reply::bash(second))
+            .agent(Reply::complete("done"))
+            .judge(met())
     };
     let case = Case::new(script("echo two"), "goal: x");
     case.run().expect(Outcome::Met);
@@ -88,16 +95,15 @@ fn two_runs_part_where_they_differ() {
     let one = one.to_str().expect("a path");
     let same = case.sandbox.run(["cassette", "diff", one, "latest"]).expect_code(0);
     assert_eq!(same.stdout, "the same requests and replies\n");
-    case.provider.finish();
 
     let provider = script("echo three").start();
     case.sandbox.goal(&provider, "goal: x");
     case.run().expect(Outcome::Met);
     let parted = case.sandbox.run(["cassette", "diff", one, "latest"]).expect_code(30).stdout;
-    // What differs first is the port in nothing that is compared, then the second reply.
     assert!(parted.starts_with("agent call 2: another reply to the same request\n"), "{parted}");
     assert!(parted.contains("echo two") && parted.contains("echo three"), "{parted}");
     provider.finish();
+    case.provider.finish();
 }
 
 #[test]
