@@ -259,6 +259,10 @@ fn base_file(row: BaseRow) -> Result<BaseFile, String> {
 
 fn finish(lines: &Lines, head: Option<Head>, taken: Taken, end: Option<End>) -> Result<Tape, CassetteError> {
     let Some(head) = head else {
+        if !lines.sealed {
+            // Too little of the compressed data is there to unpack a line.
+            return Err(CassetteError::Incomplete(lines.path.clone()));
+        }
         let reason = "it has no whole first line".to_owned();
         return Err(CassetteError::NotOne { file: lines.path.clone(), reason });
     };

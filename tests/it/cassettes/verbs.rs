@@ -32,7 +32,8 @@ fn a_session_is_packed_shown_and_verified() {
         assert!(said.contains("4 calls, 5 attempts"), "{said}");
     }
     let said = case.sandbox.run(["cassette", "show", own]).expect_code(0).stdout;
-    for wanted in ["change the notes", "agent: model-1, 3 calls, 4 attempts, 3 replies", "outcome: met", "iteration 1"]
+    for wanted in
+        ["change the notes", "agent: test/model-1, 3 calls, 4 attempts, 3 replies", "outcome: met", "iteration 1"]
     {
         assert!(said.contains(wanted), "{wanted}: {said}");
     }
@@ -139,7 +140,9 @@ fn a_run_packs_itself_at_its_end() {
     assert!(refused.error().contains("is no folder"), "{}", refused.error());
     assert_eq!(case.provider.requests().len(), sent, "refused before anything is spent");
     let other = case.sandbox.root().join("other.jsonl");
-    case.with(&["--ephemeral", "--cassette", other.to_str().expect("a path")]).expect(Outcome::Met);
+    let goal = case.goal.to_str().expect("a path");
+    let args = ["run", goal, "--ephemeral", "--cassette", other.to_str().expect("a path")];
+    case.sandbox.run(args).expect_code(0);
     case.sandbox.run(["cassette", "verify", other.to_str().expect("a path")]).expect_code(0);
     case.provider.finish();
 }
