@@ -14,7 +14,6 @@ pub struct LaterArgs {
     #[arg(long, hide = true)]
     at: Option<String>,
     #[arg(long, hide = true)]
-    cassette: Option<String>,
     #[arg(long, hide = true)]
     parallel: Option<String>,
     #[arg(long, hide = true)]
@@ -45,7 +44,6 @@ impl LaterArgs {
             ("--record", self.record.is_some()),
             ("--fork", self.fork),
             ("--at", self.at.is_some()),
-            ("--cassette", self.cassette.is_some()),
             ("--parallel", self.parallel.is_some()),
             ("--shard", self.shard.is_some()),
             ("--run-dir", self.run_dir.is_some()),

@@ -4,6 +4,7 @@
 //! command must not have changed. Listing goes through `Dir`, processes
 //! through `Exec`. Called by the goal loop (progress, policy, changes) and the command line.
 
+mod base;
 mod copy;
 mod git;
 mod protect;
@@ -14,6 +15,7 @@ mod testing;
 mod tree;
 mod tripwire;
 
+pub use base::{BASE_FILE, Base, BaseFile, BaseKind};
 pub use copy::copy;
 pub use git::{Git, GitState};
 pub use protect::Protected;

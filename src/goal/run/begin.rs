@@ -125,6 +125,8 @@ pub(super) fn start_fact(parts: &RunParts, resumed: bool, git: &GitState) -> Res
             workspace: parts.roots.shown.to_string_lossy().into_owned(),
             git_base: git.head.clone(),
             git_branch: git.branch.clone(),
+            id_seed: parts.world.ids.seed(),
+            redacted: parts.secrets.names(),
         })),
     )
 }

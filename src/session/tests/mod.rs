@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use super::wirelog::read_wire;
 use super::*;
 use crate::event::*;
 use crate::world::*;
@@ -343,6 +344,8 @@ pub(crate) fn run(run: &str) -> Fact {
         workspace: "/w".into(),
         git_base: None,
         git_branch: None,
+        id_seed: None,
+        redacted: Vec::new(),
     }))
 }
 
