@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::file::FORMAT;
+use super::records::FORMAT;
 use crate::session::SessionError;
 
 /// Why a cassette could not be made or used.
@@ -14,22 +14,20 @@ pub enum CassetteError {
     /// The session holds no reply that arrived whole.
     #[error("session `{0}` has no reply to pack")]
     Nothing(String),
-    /// A reply's raw bytes are not in the wire log any more.
-    #[error("{lane} call {n} of session `{session}` cannot be packed: {reason}")]
-    Unpackable { session: String, lane: String, n: u64, reason: String },
+    /// The session's files do not fit together.
+    #[error("session `{session}` cannot be packed: {reason}")]
+    Unpackable { session: String, reason: String },
     #[error("{} exists already", .0.display())]
     Exists(PathBuf),
     #[error("{} is no cassette: {reason}", .file.display())]
     NotOne { file: PathBuf, reason: String },
-    /// Lines count from 1.
-    #[error("{}: line {line}: {reason}", .file.display())]
+    /// Lines count from 1; 0 is the file as a whole.
+    #[error("{}: {}{reason}", .file.display(), place(*.line))]
     Corrupt { file: PathBuf, line: u64, reason: String },
     #[error("{} is incomplete: it has no `end`", .0.display())]
     Incomplete(PathBuf),
     #[error("{} was written by a newer spettro (format {format}; this build reads {FORMAT})", .file.display())]
     Newer { file: PathBuf, format: String },
-    #[error("{} is compressed, which is not in this version yet", .0.display())]
-    Compressed(PathBuf),
     #[error("{what} {}: {error}", .file.display())]
     Io {
         what: &'static str,
@@ -37,6 +35,10 @@ pub enum CassetteError {
         #[source]
         error: io::Error,
     },
+}
+
+fn place(line: u64) -> String {
+    if line == 0 { String::new() } else { format!("line {line}: ") }
 }
 
 impl CassetteError {

@@ -6,6 +6,7 @@ use super::args::{CassetteArgs, CassetteVerb};
 use super::failure::Failure;
 use super::lanes::NoExec;
 use super::run::current_dir;
+use crate::cassette::{Parts, Tape};
 use crate::event::Outcome;
 use crate::session::Store;
 use crate::world::{RealClock, RealDir, RealEnv, RealIds, World, home_dir};
@@ -29,7 +30,8 @@ pub fn cassette(args: &CassetteArgs, out: &mut dyn Write) -> Result<Outcome, Fai
         env: std::rc::Rc::new(RealEnv),
     };
     let dir = Store::new(home.join("sessions")).find(&world, &current_dir()?, session)?;
-    let packed = crate::cassette::pack(&dir, output, *force)?;
-    writeln!(out, "{} ({} replies)", output.display(), packed.replies.values().sum::<u64>())?;
+    let tape = Tape::of_session(&dir)?;
+    let packed = crate::cassette::pack(&tape, output, Parts::Everything, *force)?;
+    writeln!(out, "{} ({} bytes)", output.display(), packed.bytes)?;
     Ok(Outcome::Met)
 }

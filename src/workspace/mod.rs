@@ -3,6 +3,7 @@
 //! Invariant: nothing here ever writes into the user's workspace or `.git`. Listing goes through `Dir`, processes
 //! through `Exec`. Called by the goal loop (progress, policy, changes) and the command line.
 
+mod base;
 mod copy;
 mod git;
 mod protect;
@@ -12,6 +13,7 @@ mod stamp;
 mod testing;
 mod tree;
 
+pub use base::{Base, BaseFile, BaseKind};
 pub use copy::copy;
 pub use git::{Git, GitState};
 pub use protect::Protected;

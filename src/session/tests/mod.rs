@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use super::wirelog::read_wire;
 use super::*;
 use crate::event::*;
 use crate::world::*;
