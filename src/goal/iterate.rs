@@ -1,25 +1,23 @@
 //! The loop: turn, workspace, checks, progress, verdict, decision; until an outcome.
 
+mod verdict;
+mod verify;
+
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::baseline::{Baseline, Found};
-use super::checks::{self, CheckError};
-use super::config::{Check, Config, When};
+use super::checks::CheckError;
+use super::config::Config;
 use super::failure::{Cause, cause};
-use super::judge::{Court, Judged};
 use super::message::{Onward, continuation};
 use super::outcome::{Decision, decide};
-use super::packet::{Evidence, packet};
-use super::progress::{self, Seen, Standing};
-use crate::event::{Changes, CheckResult, CheckStatus, Lane, Outcome, TurnEnd, Verdict, VerdictBy, VerdictKind};
+use super::progress::Seen;
+use crate::event::{CheckResult, Lane, Outcome, TurnEnd, Verdict, VerdictKind};
 use crate::model::{Endpoint, Gateway, Hit};
 use crate::session::{Fact, Message, Origin, Session, SessionError};
 use crate::turn::{Agent, Ended, TurnDone};
-use crate::workspace::{Git, Protected, Tree, changed_files};
+use crate::workspace::{Git, Protected, Tree};
 use crate::world::{Halt, Roots, World};
 
 /// What the loop works with.
@@ -363,219 +361,6 @@ impl Loop {
             Decision::Continue => None,
         })
     }
-
-    /// Protected files that were changed end the run.
-    fn protected(&mut self) -> Option<Outcome> {
-        let violations = self.protected.borrow_mut().violations(&self.world);
-        match violations {
-            Ok(changed) if changed.is_empty() => None,
-            Ok(changed) => Some(self.fail(Cause::new(
-                Outcome::Policy,
-                format!(
-                    "protected {} changed: {}",
-                    if changed.len() == 1 { "file was" } else { "files were" },
-                    changed.join(", ")
-                ),
-            ))),
-            Err(error) => Some(self.fail(Cause::new(Outcome::Environment, error.to_string()))),
-        }
-    }
-
-    fn digest(&self) -> Option<String> {
-        match self.tree.borrow_mut().digest(&self.world) {
-            Ok(digest) => Some(digest),
-            Err(error) => {
-                tracing::warn!(%error, "the workspace has no digest");
-                None
-            }
-        }
-    }
-
-    /// Runs the checks of an iteration; with `skip` they are all `not_run`.
-    async fn checks(&mut self, skip: bool) -> Result<Vec<CheckResult>, Cause> {
-        let config = self.config.clone();
-        let mut results = Vec::new();
-        for check in config.checks.iter().filter(|check| check.when == When::EachIteration) {
-            results.push(self.check(check, skip).await?);
-        }
-        if skip {
-            let later = config.checks.iter().filter(|check| check.when == When::BeforeJudge);
-            results.extend(later.map(checks::not_run));
-        } else {
-            self.before_judge(&mut results).await?;
-        }
-        Ok(results)
-    }
-
-    async fn check(&self, check: &Check, skip: bool) -> Result<CheckResult, Cause> {
-        if skip || self.halt.why().is_some() {
-            return Ok(checks::not_run(check));
-        }
-        let spool = self.session.spool();
-        checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed)
-            .await
-            .map_err(|error| check_cause(&error))
-    }
-
-    /// The checks that wait until all required ones pass.
-    async fn before_judge(&self, results: &mut Vec<CheckResult>) -> Result<(), Cause> {
-        let pass = self.required_pass(results);
-        for check in self.config.checks.iter().filter(|check| check.when == When::BeforeJudge) {
-            results.push(self.check(check, !pass).await?);
-        }
-        Ok(())
-    }
-
-    /// Whether all required checks that have a result pass (those that wait for it may still be missing).
-    fn required_pass(&self, results: &[CheckResult]) -> bool {
-        results.iter().filter(|result| result.required).all(|result| result.status == CheckStatus::Pass)
-    }
-
-    fn progress(&mut self, digest: Option<String>, results: &[CheckResult]) -> Result<Standing, SessionError> {
-        let (head, unknown) = match self.git.head() {
-            Ok(head) => (head, false),
-            Err(error) => {
-                tracing::warn!(%error, "git HEAD is unknown");
-                (None, true)
-            }
-        };
-        let mut fact = progress::state(self.standing.iteration, digest, head, results, self.agent.tools().tasks());
-        fact.consecutive_errors = self.standing.errors;
-        let failing: Vec<String> = results
-            .iter()
-            .filter(|result| result.required && progress::fails(result))
-            .map(progress::signature)
-            .collect();
-        let standing = self.seen.iteration(&mut fact, &failing, unknown, self.config.limits.stall);
-        self.session.append(Fact::Progress(Box::new(fact)))?;
-        Ok(standing)
-    }
-
-    /// The verdict on what stands; `None` when there is nobody to give one.
-    async fn verdict(
-        &mut self,
-        results: &[CheckResult],
-        ask_anyway: bool,
-        turn_end: Option<TurnEnd>,
-    ) -> Result<Option<Verdict>, Cause> {
-        let iteration = self.standing.iteration;
-        let failing = results.iter().find(|result| result.required && result.status != CheckStatus::Pass);
-        let by_checks = |kind, reason: String, next_step: String| Verdict {
-            kind,
-            by: VerdictBy::Checks,
-            iteration,
-            reason,
-            next_step,
-            criteria: Vec::new(),
-        };
-        let failed = failing.map(|result| {
-            let exit = result.exit_code.map_or(result.status.name().to_owned(), |code| format!("exit {code}"));
-            let others = results.iter().filter(|r| r.required && r.status != CheckStatus::Pass).count() - 1;
-            let more = if others > 0 { format!(", and {others} more") } else { String::new() };
-            format!("check `{}` does not pass ({exit}){more}", result.name)
-        });
-        let (Some(bench), Some(judge)) = (&self.judge, &self.config.judge) else {
-            return Ok(Some(match failed {
-                Some(reason) => by_checks(VerdictKind::Unmet, reason, String::new()),
-                None => by_checks(VerdictKind::Met, "all required checks pass".to_owned(), String::new()),
-            }));
-        };
-        if let (Some(reason), false) = (&failed, ask_anyway) {
-            return Ok(Some(by_checks(VerdictKind::Unmet, reason.clone(), String::new())));
-        }
-        let changes = self.halt.run(self.changes()).await;
-        let (changes, patch) = changes.map_err(|why| cause(&Ended::Halted(why)))?;
-        let messages: Vec<Message> = self.agent.recent().cloned().collect();
-        let jobs: Vec<String> =
-            self.world.exec.jobs().iter().map(|job| format!("{} {:?} {}", job.id, job.state, job.command)).collect();
-        let spent = self.gateway.ledger(crate::model::Ledger::spent);
-        let steps = self.gateway.ledger(|ledger| ledger.calls(Lane::Agent));
-        let limits = format!("{steps} of {} steps and {spent} dollars are used.", self.config.limits.steps);
-        let note = match turn_end {
-            Some(TurnEnd::Stuck) => Some("it repeated the same call with the same result and was stopped"),
-            Some(TurnEnd::Budget) => Some("its steps were used up"),
-            _ => None,
-        };
-        let text = packet(
-            &Evidence {
-                goal: &self.config.goal,
-                criteria: &self.config.criteria,
-                iteration,
-                of: self.config.limits.iterations,
-                checks: results,
-                changes: &changes,
-                patch: &String::from_utf8_lossy(&patch),
-                tasks: self.agent.tools().tasks(),
-                jobs: &jobs,
-                messages: &messages,
-                final_text: &self.standing.last_text,
-                last_verdict: self.standing.verdict.as_ref(),
-                turn_note: note,
-                limits: &limits,
-            },
-            bench.endpoint.window_tokens,
-            self.gateway.factor(Lane::Judge),
-        );
-        let court = Court {
-            gateway: &self.gateway,
-            endpoint: &bench.endpoint,
-            head: &bench.head,
-            timeout: judge.timeout,
-            retries: judge.retries,
-            votes: judge.votes,
-            criteria: self.config.criteria.len() as u64,
-            iteration,
-        };
-        let judged = court.judge(&text).await.map_err(|error| {
-            let ended = match error {
-                crate::model::CallError::Halted { why, .. } => Ended::Halted(why),
-                crate::model::CallError::Session(error) => Ended::Session(error),
-                other => Ended::Call(other),
-            };
-            cause(&ended)
-        })?;
-        match judged {
-            Judged::Verdict(verdict) => Ok(Some(match failed {
-                // A failed check is settled: the judge may give it up, it may not wave it through.
-                Some(reason) if verdict.kind == VerdictKind::Met => Verdict {
-                    kind: VerdictKind::Unmet,
-                    reason: format!("{reason}. The judge adds: {}", verdict.reason),
-                    ..verdict
-                },
-                _ => verdict,
-            })),
-            Judged::Failed(why) => {
-                Err(Cause::new(Outcome::JudgeFailed, format!("the judge gave no usable verdict: {why}")))
-            }
-        }
-    }
-
-    /// What changed since the session's start, and the patch. What cannot be told is left out and said in the log.
-    pub async fn changes(&self) -> (Changes, Vec<u8>) {
-        let (tree, files) = match self.found.borrow().as_ref() {
-            Some(found) => (found.git_tree.clone(), found.files.clone()),
-            None => return (Changes::default(), Vec::new()),
-        };
-        if let Some(tree) = tree {
-            match self.git.changes(&self.world, &tree).await {
-                Ok(changes) => return changes,
-                Err(error) => tracing::warn!(%error, "git cannot tell what changed"),
-            }
-        }
-        let mut changes = Changes::default();
-        let listed: BTreeMap<PathBuf, String> = {
-            let mut tree = self.tree.borrow_mut();
-            match tree.digest(&self.world) {
-                Ok(_) => tree.files().clone(),
-                Err(error) => {
-                    tracing::warn!(%error, "the workspace cannot be listed");
-                    return (changes, Vec::new());
-                }
-            }
-        };
-        changes.files = changed_files(&files, &listed);
-        (changes, Vec::new())
-    }
 }
 
 /// The message that opens the first iteration.
@@ -607,6 +392,3 @@ pub fn check_cause(error: &CheckError) -> Cause {
         CheckError::Spool { .. } => Cause::new(Outcome::Environment, error.to_string()),
     }
 }
-
-/// Most time for `git` and listings at the end of a run.
-pub const CHANGES_WITHIN: Duration = Duration::from_secs(20);

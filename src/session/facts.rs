@@ -3,15 +3,21 @@
 //! A fact is one line of `session.jsonl`. Those that carry history are entries: they have an `id` (`e` and their
 //! `seq`) and a `parent`. Everything that a run knows after a crash is folded from these lines.
 
+mod call;
+mod compaction;
+mod message;
+mod tool;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{
-    CheckResult, CostKnown, Lane, Leaked, Limits, Micros, Outcome, RunResult, TaskGraph, ToolStatus, TurnEnd, Usage,
-    Verdict,
-};
+pub use self::call::{Attempt, Call, Settled};
+pub use self::compaction::{Compaction, Edit, Prune, SummaryBy, Withheld};
+pub use self::message::{Block, Message, Origin};
+pub use self::tool::{ReadMark, ToolDone, ToolStart};
+use crate::event::{CheckResult, Lane, Leaked, Limits, Outcome, RunResult, TaskGraph, TurnEnd, Verdict};
 
 /// The version of `session.jsonl`; a newer major is refused.
 pub const LOG_VERSION: u32 = 1;
@@ -242,84 +248,6 @@ pub struct Frozen {
     pub endpoints: BTreeMap<String, serde_json::Value>,
 }
 
-/// Where a user message comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Origin {
-    /// The first message.
-    Prompt,
-    /// A continuation after a verdict.
-    Goal,
-    Steer,
-    Job,
-    /// What stands for a compacted span: made from a `compaction`, never logged as a message of its own.
-    Summary,
-}
-
-/// A message of the agent's history, independent of any wire.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "role", rename_all = "snake_case")]
-pub enum Message {
-    User {
-        origin: Origin,
-        text: String,
-    },
-    /// Said by the harness: nudges, notes about the budget.
-    Operator {
-        text: String,
-    },
-    Assistant {
-        blocks: Vec<Block>,
-        /// The reply was cut off by the runner (signal, limit, crash): its text stands, its calls are not here.
-        #[serde(default, skip_serializing_if = "is_false")]
-        interrupted: bool,
-        /// The model refused: kept for people, left out of every later request.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        refused: Option<String>,
-    },
-    /// The result of one tool call.
-    Tool {
-        call_id: String,
-        tool: String,
-        text: String,
-        #[serde(default, skip_serializing_if = "is_false")]
-        is_error: bool,
-    },
-}
-
-fn is_false(b: &bool) -> bool {
-    !*b
-}
-
-fn is_nothing<T: Default + PartialEq>(amount: &T) -> bool {
-    *amount == T::default()
-}
-
-/// One block of an assistant message, in the order received.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum Block {
-    Text {
-        text: String,
-    },
-    Call {
-        id: String,
-        name: String,
-        /// The arguments' JSON text exactly as the model wrote it; not necessarily valid.
-        arguments: String,
-    },
-    /// Reasoning. `raw` is the JSON text to send back verbatim, where the wire wants it back.
-    Thinking {
-        text: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        raw: Option<String>,
-    },
-    /// A block of a type this build does not know: its JSON text, sent back verbatim.
-    Raw {
-        raw: String,
-    },
-}
-
 /// One run of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunStart {
@@ -341,197 +269,6 @@ pub struct RunStart {
     /// The commit and branch at the start, where the workspace is a repository.
     pub git_base: Option<String>,
     pub git_branch: Option<String>,
-}
-
-/// Written before a request leaves. A call without its `settled` is charged its reservation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Call {
-    pub lane: Lane,
-    /// Counts the lane's calls in the session from 1.
-    pub n: u64,
-    pub model: String,
-    /// sha256 of the rest of the request body.
-    pub digest: String,
-    pub rest_bytes: u64,
-    pub estimate_tokens: u64,
-    pub max_output_tokens: u64,
-    pub reserved: Micros,
-    /// Reserved input and output, against `limits.tokens`.
-    pub reserved_tokens: u64,
-}
-
-/// Written after a call ended, whichever way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Settled {
-    pub lane: Lane,
-    pub n: u64,
-    /// The model that answered.
-    pub model: String,
-    /// Of all attempts together.
-    pub usage: Option<Usage>,
-    /// Of the reply that arrived whole, where `usage` is not that alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reply_usage: Option<Usage>,
-    pub cost: Micros,
-    pub known: CostKnown,
-    /// Input and output charged against `limits.tokens`.
-    pub charged_tokens: u64,
-    pub attempts: Vec<Attempt>,
-    pub duration_ms: u64,
-    pub waited_ms: u64,
-    /// Agent lane: the window's fill after this reply, and the window.
-    pub occupancy_tokens: Option<u64>,
-    pub window_tokens: Option<u64>,
-    /// The session's cost after it, all lanes.
-    pub total_cost: Micros,
-    /// `end`, `tool_use`, `max_tokens`, …, or `error: …`.
-    pub stop: String,
-    /// Why the call failed, absent when a reply arrived whole.
-    pub error: Option<String>,
-    /// The reply's decoded blocks for lanes whose messages are not entries (judge).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reply: Option<Vec<Block>>,
-    /// What the provider reported to have changed in the request, as JSON text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input_transformations: Option<String>,
-    /// The estimator's correction as it stood after this call, in percent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub factor_pct: Option<u64>,
-}
-
-impl Settled {
-    /// What the provider reported with the reply that arrived whole, if it reported anything.
-    pub fn reported(&self) -> Option<&Usage> {
-        match self.known {
-            CostKnown::Reported => self.usage.as_ref(),
-            _ => self.reply_usage.as_ref(),
-        }
-    }
-}
-
-/// One HTTP try inside a call, and where its line stands in `wire.jsonl`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Attempt {
-    pub status: Option<u16>,
-    pub error: Option<String>,
-    /// What a failed attempt is charged, since its reply had begun: money and tokens.
-    #[serde(default, skip_serializing_if = "is_nothing")]
-    pub cost: Micros,
-    #[serde(default, skip_serializing_if = "is_nothing")]
-    pub charged_tokens: u64,
-    /// The wait that followed.
-    pub wait_ms: Option<u64>,
-    pub wire_offset: u64,
-    pub wire_bytes: u64,
-}
-
-/// Written before a tool runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ToolStart {
-    pub call_id: String,
-    pub tool: String,
-    pub summary: String,
-}
-
-/// Written after a tool ended, just before the message with its result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ToolDone {
-    pub call_id: String,
-    pub tool: String,
-    pub summary: String,
-    pub status: ToolStatus,
-    pub duration_ms: u64,
-    /// Of the whole output.
-    pub output_bytes: u64,
-    /// Characters and lines of the whole text that the model could read.
-    #[serde(default)]
-    pub chars: u64,
-    #[serde(default)]
-    pub lines: u64,
-    /// Its id in the spool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spool: Option<u64>,
-    /// Files read or written, with the digest of their content then: what `file-write` may overwrite.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub marks: Vec<ReadMark>,
-    /// Files it changed, as shown paths.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub changed: Vec<String>,
-}
-
-/// The agent has seen this file with this content.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ReadMark {
-    /// As shown.
-    pub path: String,
-    /// sha256 of the content.
-    pub sha256: String,
-}
-
-/// A change of one message of the history where it stands; entries are named by their ids.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "what", rename_all = "snake_case")]
-pub enum Edit {
-    /// The text of a tool result or user message is another one.
-    Text { entry: String, text: String },
-    /// The arguments of a call are others; `block` counts the blocks of its message from 0.
-    Arguments { entry: String, block: usize, arguments: String },
-}
-
-/// Reasoning that is left out of every later request, because what stood before it was edited.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Withheld {
-    /// The messages from this entry on …
-    pub from: String,
-    /// … up to this one, which keeps its own; to the end when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<String>,
-}
-
-/// Tokens are by the estimator, of the whole request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Prune {
-    pub edits: Vec<Edit>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub withheld: Option<Withheld>,
-    pub before_tokens: u64,
-    pub after_tokens: u64,
-    /// Of the next agent call.
-    pub before_call: u64,
-}
-
-/// Who wrote a summary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SummaryBy {
-    Model,
-    /// Taken from the transcript by rule, because the summarizer failed and the request did not fit.
-    Extract,
-}
-
-/// The messages from `from` to `to` are gone; in their place stand the summary, then `kept` in this order; then
-/// `edits` are made and reasoning is withheld. Tokens are by the estimator, of the whole request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Compaction {
-    pub from: String,
-    pub to: String,
-    /// As it is sent. Its message has this entry's id.
-    pub summary: String,
-    pub by: SummaryBy,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kept: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub edits: Vec<Edit>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub withheld: Option<Withheld>,
-    pub before_tokens: u64,
-    pub after_tokens: u64,
-    /// What pruning alone would have freed.
-    pub pruned_tokens: u64,
-    /// The request did not fit, or somebody asked for it.
-    pub forced: bool,
-    /// Of the next agent call.
-    pub before_call: u64,
 }
 
 /// The components of progress after one iteration (0 = the baseline). `None` is «unknown», never «same».

@@ -3,6 +3,7 @@
 use clap::CommandFactory;
 
 use super::*;
+use crate::event::Micros;
 
 fn run(args: &[&str]) -> RunArgs {
     let all = ["spettro", "run"].iter().chain(args);

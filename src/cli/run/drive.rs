@@ -1,0 +1,229 @@
+//! From the first await to the result: lock, session, workspace and control socket around the loop.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::super::args::RunArgs;
+use super::super::failure::Failure;
+use super::super::logging::Log;
+use super::broken::{give_up, not_begun};
+use super::earlier::Earlier;
+use crate::control::{Desk, Server};
+use crate::event::{Outcome, Record, RunResult};
+use crate::goal::{Config, Run, RunParts, WorkspaceMode, own_dirs};
+use crate::model::Endpoint;
+use crate::process::{Process, Signals};
+use crate::report::{Console, summary_markdown};
+use crate::session::{Fact, Listener, Session, Store, WorkspaceLock};
+use crate::world::{Halt, Roots, Secrets, World};
+
+/// How much of the machine a run sees, said in every output until the sandbox is there.
+const NO_SANDBOX: &str = "none";
+
+/// The listener that shows events.
+struct Shown(Rc<Console>);
+
+impl Listener for Shown {
+    fn event(&self, record: &Record) {
+        self.0.event(record);
+    }
+}
+
+pub(super) struct Place {
+    pub home: PathBuf,
+    pub session_root: PathBuf,
+    pub store: Store,
+}
+
+/// The session of a run, and the command that resumes it, once there is one.
+pub(super) type Begun = Rc<RefCell<Option<(Session, Vec<String>)>>>;
+
+/// A run that is about to start.
+pub(super) struct Go<'a> {
+    pub args: &'a RunArgs,
+    pub begun: Begun,
+    pub world: World,
+    /// The world's `Exec`.
+    pub exec: Rc<Process>,
+    pub place: Place,
+    pub config: Config,
+    pub agent: Endpoint,
+    pub judge: Option<Endpoint>,
+    pub summarizer: Endpoint,
+    pub earlier: Option<Earlier>,
+    pub notes: Vec<String>,
+    pub run_id: &'a str,
+    pub console: Rc<Console>,
+    /// Variables that children do not see.
+    pub removed: Vec<String>,
+    pub secrets: Secrets,
+    pub title: Option<String>,
+    pub log: Log,
+}
+
+impl Go<'_> {
+    pub(super) async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
+        let Go { args, world, exec, place, config, agent, judge, summarizer, earlier, .. } = self;
+        let Go { mut notes, run_id, console, removed, secrets, title, log, .. } = self;
+        let project = config.workspace.clone();
+        let lock = match config.workspace_mode {
+            WorkspaceMode::InPlace => Some(WorkspaceLock::take(&world, &place.home, &project, run_id).await?),
+            WorkspaceMode::Copy => None,
+        };
+        let shown: Rc<dyn Listener> = Rc::new(Shown(console.clone()));
+        let ephemeral = if args.ephemeral {
+            let folder = tempfile::Builder::new()
+                .prefix("spettro-session-")
+                .tempdir()
+                .map_err(|error| Failure::new(Outcome::Environment, format!("make a private folder: {error}")))?;
+            Some(folder)
+        } else {
+            None
+        };
+        let store = match &ephemeral {
+            Some(folder) => Store::new(folder.path().to_owned()),
+            None => place.store,
+        };
+        let (session, lines) = match &earlier {
+            Some(earlier) => {
+                let opened = Session::open(&world, &earlier.dir, run_id, vec![shown]).await?;
+                notes.extend(opened.notes);
+                let lines =
+                    if opened.lines.len() >= earlier.lines.len() { opened.lines } else { earlier.lines.clone() };
+                (opened.session, lines)
+            }
+            None => {
+                let id = Store::new_id(&world);
+                (Session::create(&world, &store, &project, &id, run_id, vec![shown])?, Vec::new())
+            }
+        };
+        log.keep(session.dir().join("debug.log"));
+        if ephemeral.is_none() {
+            // By it the next start finds what this run leaves should it be killed.
+            if let Err(error) = exec.open_ledger(&session.dir()) {
+                return Ok(not_begun(&world, &session, run_id, error.into(), earlier.is_none()).await);
+            }
+        }
+        let copy = match config.workspace_mode {
+            WorkspaceMode::InPlace => None,
+            WorkspaceMode::Copy => {
+                let to = place.home.join("workspaces").join(session.id());
+                match copy(&world, &to, &project, earlier.is_some(), &mut notes) {
+                    Ok(copy) => Some(copy),
+                    Err(failure) => return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none()).await),
+                }
+            }
+        };
+        let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
+        let mut own = own_dirs(&place.home, &place.session_root, &roots.real);
+        own.push(session.dir());
+        let halt = Halt::new();
+        let console_tick = console.clone();
+        let session_id = session.id();
+        let mut resume = vec!["spettro".to_owned(), "run".to_owned(), "--resume".to_owned(), session_id.clone()];
+        if args.session_dir.is_some() {
+            // Absolute: the command works from any folder.
+            resume.extend(["--session-dir".to_owned(), place.session_root.to_string_lossy().into_owned()]);
+        }
+        if ephemeral.is_none() {
+            self.begun.replace(Some((session.clone(), resume.clone())));
+        }
+        notes.extend(removed_note(&removed));
+        let desk = Desk {
+            world: world.clone(),
+            session: session.clone(),
+            halt: halt.clone(),
+            steering: Rc::default(),
+            secrets: secrets.clone(),
+            run: run_id.to_owned(),
+        };
+        let steering = desk.steering.clone();
+        let parts = RunParts {
+            world: world.clone(),
+            halt,
+            session: session.clone(),
+            lines,
+            config: Rc::new(config),
+            endpoint: agent,
+            judge,
+            summarizer,
+            title,
+            roots,
+            run: run_id.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            copy,
+            sandbox: NO_SANDBOX.to_owned(),
+            own_dirs: own,
+            deltas: args.deltas || args.verbose > 0,
+            resume: if ephemeral.is_some() { Vec::new() } else { resume },
+            steering: steering.clone(),
+            notes,
+            removed,
+            secrets,
+            tick: Rc::new(move |since| console_tick.tick(since)),
+            summarize: summary_markdown,
+        };
+        let mut signals = Some(signals);
+        let result = match Run::prepare(parts, &mut signals).await {
+            Ok(run) if ephemeral.is_some() => run.drive(signals).await,
+            Ok(run) => {
+                // What is asked becomes facts, and those come after the ones that begin a run.
+                tokio::select! {
+                    biased;
+                    result = run.drive(signals) => result,
+                    never = serve(desk) => match never {},
+                }
+            }
+            Err(cause) => give_up(&world, &session, run_id, cause, earlier.is_none()).await,
+        };
+        let undelivered = steering.borrow().len();
+        if undelivered > 0 {
+            let messages = if undelivered == 1 { "message" } else { "messages" };
+            console
+                .notice(&format!("{undelivered} steering {messages} did not reach the agent; a resume delivers them"));
+        }
+        drop(lock);
+        Ok(result)
+    }
+}
+
+/// Listens for other processes. A run that cannot be talked to is still a run: it says so and goes on.
+async fn serve(desk: Desk) -> Infallible {
+    let session = desk.session.clone();
+    let why = match Server::listen(desk) {
+        Ok(server) => match session.name_socket(server.socket()) {
+            Ok(()) => match server.serve().await {},
+            Err(error) => error.to_string(),
+        },
+        Err(error) => error.to_string(),
+    };
+    let text = format!("`steer`, `stop` and `jobs` cannot reach this run: {why}");
+    if let Err(error) = session.append(Fact::Notice { code: "no_control".to_owned(), text }) {
+        // The loop meets the same error, and ends the run with it.
+        tracing::error!(%error, "a notice cannot be logged");
+    }
+    std::future::pending().await
+}
+
+/// The private copy of a project, made at the session's first run and kept. A resume needs that one: in another the
+/// agent's work would be missing, of which it takes to be there.
+fn copy(world: &World, to: &Path, project: &Path, resumed: bool, notes: &mut Vec<String>) -> Result<PathBuf, Failure> {
+    if !resumed {
+        notes.extend(crate::workspace::copy(world, project, to)?);
+    } else if !to.is_dir() {
+        return Err(Failure::new(Outcome::Unusable, format!("the session's copy `{}` is gone", to.display()))
+            .hint("what was done in it cannot be gone on with: start anew without `--resume`"));
+    }
+    Ok(to.to_owned())
+}
+
+/// How many variables children do not see, and how to let one through.
+fn removed_note(removed: &[String]) -> Option<String> {
+    if removed.is_empty() {
+        return None;
+    }
+    let count = removed.len();
+    Some(format!("{count} variables that look like secrets are kept from commands (`env.pass` lets one through)"))
+}

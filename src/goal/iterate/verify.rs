@@ -1,0 +1,133 @@
+//! What stands after a turn: protected files, digest, checks, progress, and what changed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::super::checks;
+use super::super::config::{Check, When};
+use super::super::failure::Cause;
+use super::super::progress::{self, Standing};
+use super::{Loop, check_cause};
+use crate::event::{Changes, CheckResult, CheckStatus, Outcome};
+use crate::session::{Fact, SessionError};
+use crate::workspace::changed_files;
+
+impl Loop {
+    /// Protected files that were changed end the run.
+    pub(super) fn protected(&mut self) -> Option<Outcome> {
+        let violations = self.protected.borrow_mut().violations(&self.world);
+        match violations {
+            Ok(changed) if changed.is_empty() => None,
+            Ok(changed) => Some(self.fail(Cause::new(
+                Outcome::Policy,
+                format!(
+                    "protected {} changed: {}",
+                    if changed.len() == 1 { "file was" } else { "files were" },
+                    changed.join(", ")
+                ),
+            ))),
+            Err(error) => Some(self.fail(Cause::new(Outcome::Environment, error.to_string()))),
+        }
+    }
+
+    pub(super) fn digest(&self) -> Option<String> {
+        match self.tree.borrow_mut().digest(&self.world) {
+            Ok(digest) => Some(digest),
+            Err(error) => {
+                tracing::warn!(%error, "the workspace has no digest");
+                None
+            }
+        }
+    }
+
+    /// Runs the checks of an iteration; with `skip` they are all `not_run`.
+    pub(super) async fn checks(&mut self, skip: bool) -> Result<Vec<CheckResult>, Cause> {
+        let config = self.config.clone();
+        let mut results = Vec::new();
+        for check in config.checks.iter().filter(|check| check.when == When::EachIteration) {
+            results.push(self.check(check, skip).await?);
+        }
+        if skip {
+            let later = config.checks.iter().filter(|check| check.when == When::BeforeJudge);
+            results.extend(later.map(checks::not_run));
+        } else {
+            self.before_judge(&mut results).await?;
+        }
+        Ok(results)
+    }
+
+    async fn check(&self, check: &Check, skip: bool) -> Result<CheckResult, Cause> {
+        if skip || self.halt.why().is_some() {
+            return Ok(checks::not_run(check));
+        }
+        let spool = self.session.spool();
+        checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed)
+            .await
+            .map_err(|error| check_cause(&error))
+    }
+
+    /// The checks that wait until all required ones pass.
+    pub(super) async fn before_judge(&self, results: &mut Vec<CheckResult>) -> Result<(), Cause> {
+        let pass = self.required_pass(results);
+        for check in self.config.checks.iter().filter(|check| check.when == When::BeforeJudge) {
+            results.push(self.check(check, !pass).await?);
+        }
+        Ok(())
+    }
+
+    /// Whether all required checks that have a result pass (those that wait for it may still be missing).
+    pub(super) fn required_pass(&self, results: &[CheckResult]) -> bool {
+        results.iter().filter(|result| result.required).all(|result| result.status == CheckStatus::Pass)
+    }
+
+    pub(super) fn progress(
+        &mut self,
+        digest: Option<String>,
+        results: &[CheckResult],
+    ) -> Result<Standing, SessionError> {
+        let (head, unknown) = match self.git.head() {
+            Ok(head) => (head, false),
+            Err(error) => {
+                tracing::warn!(%error, "git HEAD is unknown");
+                (None, true)
+            }
+        };
+        let mut fact = progress::state(self.standing.iteration, digest, head, results, self.agent.tools().tasks());
+        fact.consecutive_errors = self.standing.errors;
+        let failing: Vec<String> = results
+            .iter()
+            .filter(|result| result.required && progress::fails(result))
+            .map(progress::signature)
+            .collect();
+        let standing = self.seen.iteration(&mut fact, &failing, unknown, self.config.limits.stall);
+        self.session.append(Fact::Progress(Box::new(fact)))?;
+        Ok(standing)
+    }
+
+    /// What changed since the session's start, and the patch. What cannot be told is left out and said in the log.
+    pub async fn changes(&self) -> (Changes, Vec<u8>) {
+        let (tree, files) = match self.found.borrow().as_ref() {
+            Some(found) => (found.git_tree.clone(), found.files.clone()),
+            None => return (Changes::default(), Vec::new()),
+        };
+        if let Some(tree) = tree {
+            match self.git.changes(&self.world, &tree).await {
+                Ok(changes) => return changes,
+                Err(error) => tracing::warn!(%error, "git cannot tell what changed"),
+            }
+        }
+        let mut changes = Changes::default();
+        let listed: BTreeMap<PathBuf, String> = {
+            let mut tree = self.tree.borrow_mut();
+            match tree.digest(&self.world) {
+                Ok(_) => tree.files().clone(),
+                Err(error) => {
+                    tracing::warn!(%error, "the workspace cannot be listed");
+                    return (changes, Vec::new());
+                }
+            }
+        };
+        changes.files = changed_files(&files, &listed);
+        (changes, Vec::new())
+    }
+}

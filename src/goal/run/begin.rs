@@ -1,0 +1,179 @@
+//! What stands at the beginning: the frozen bytes of a session, the facts of a run, the setup commands.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use super::super::checks::{command, text};
+use super::super::failure::{Cause, cause};
+use super::super::iterate::first_message;
+use super::super::judge;
+use super::super::result::{Before, Identity};
+use super::{RunParts, append};
+use crate::compact;
+use crate::event::{GoalRef, Outcome};
+use crate::model::Endpoint;
+use crate::session::{Fact, Frozen, RunStart};
+use crate::tools::Tools;
+use crate::turn::{self, Ended as Stopped};
+use crate::workspace::GitState;
+use crate::world::{CommandKind, Ending as Ended};
+
+/// An endpoint as it is stored: what headers, query parameters and additions to the body hold may be secret, and is
+/// read again from the configuration when the session is resumed.
+pub(super) fn endpoint_json(endpoint: &Endpoint) -> Result<serde_json::Value, Cause> {
+    let stored = Endpoint {
+        headers: BTreeMap::new(),
+        query_params: BTreeMap::new(),
+        extra_body: Vec::new(),
+        ..endpoint.clone()
+    };
+    serde_json::to_value(stored).map_err(|error| Cause::new(Outcome::Internal, error.to_string()))
+}
+
+/// Runs the setup commands, once a session, before the baseline.
+pub(super) async fn setup(parts: &RunParts) -> Result<(), Cause> {
+    let limit = Duration::from_millis(parts.config.limits.command_ms);
+    for step in &parts.config.setup {
+        let command = command(CommandKind::Setup, step, &parts.roots, Path::new(""), limit, &[]);
+        let failed = |what: String| Cause::new(Outcome::Environment, format!("setup `{}` {what}", step.shown));
+        let finished = parts.halt.run(parts.world.exec.run(command)).await;
+        let finished = finished.map_err(|why| cause(&Stopped::Halted(why)))?;
+        let finished = finished.map_err(|error| failed(format!("did not start: {error}")))?;
+        let output = text(&finished.output);
+        match finished.ending {
+            Ended::Exited(0) => {}
+            Ended::Exited(code) => return Err(failed(format!("failed with exit {code}")).hint(last_lines(&output))),
+            Ended::TimedOut => {
+                return Err(failed("took longer than `limits.command`".to_owned()).hint(last_lines(&output)));
+            }
+            other => return Err(failed(format!("ended as {other:?}")).hint(last_lines(&output))),
+        }
+    }
+    Ok(())
+}
+
+/// The last lines of an output, for a hint.
+fn last_lines(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().collect();
+    format!("its output ends with:\n{}", lines[lines.len().saturating_sub(10)..].join("\n"))
+}
+
+/// The exact bytes that every later run of the session sends first.
+pub(super) fn freeze(
+    parts: &RunParts,
+    digest: String,
+    system: String,
+    tools: &Tools,
+    around: &turn::Surroundings,
+) -> Result<Frozen, Cause> {
+    let mut heads = BTreeMap::new();
+    let mut endpoints = BTreeMap::new();
+    heads.insert("agent".to_owned(), parts.endpoint.wire.head(&system, &tools.schemas()));
+    endpoints.insert("agent".to_owned(), endpoint_json(&parts.endpoint)?);
+    if let Some(judge) = &parts.judge {
+        heads.insert("judge".to_owned(), judge::head(judge));
+        endpoints.insert("judge".to_owned(), endpoint_json(judge)?);
+    }
+    heads.insert("summarizer".to_owned(), compact::head(&parts.summarizer));
+    endpoints.insert("summarizer".to_owned(), endpoint_json(&parts.summarizer)?);
+    let config = &parts.config;
+    Ok(Frozen {
+        goal: config.goal.clone(),
+        goal_name: config.name.clone(),
+        goal_digest: digest,
+        goal_file: config.goal_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
+        title: parts.title.clone(),
+        system,
+        environment: parts.secrets.redact_str(&turn::environment(around)).into_owned(),
+        heads,
+        config: config.yaml.clone(),
+        config_digest: config.digest.clone(),
+        endpoints,
+    })
+}
+
+/// What is said in every request must leave room for work.
+pub(super) fn room_to_begin(parts: &RunParts, frozen: &Frozen) -> Result<(), Cause> {
+    let first = first_message(&parts.config, &frozen.environment);
+    let pct = parts.config.compaction.threshold_pct;
+    let head = frozen.heads.get("agent").map_or("", String::as_str);
+    let Some(made_of) = compact::too_large(&parts.endpoint, pct, head, &frozen.system, &first) else {
+        return Ok(());
+    };
+    let window = parts.endpoint.window_tokens;
+    let message = format!(
+        "what every request must hold is too large for a window of {window} tokens, of which {} may be used: system \
+         prompt and instructions {}, tools {}, first message {} tokens",
+        compact::threshold(window, pct),
+        made_of.system_tokens,
+        made_of.tools_tokens,
+        made_of.first_message_tokens,
+    );
+    Err(Cause::new(Outcome::Usage, message)
+        .hint("shorten the goal or the `instructions`, or use a model with a larger window (`model.context_window`)"))
+}
+
+/// sha256 of a goal's text, hex.
+pub fn goal_digest(goal: &str) -> String {
+    use sha2::Digest;
+    crate::model::hex(&sha2::Sha256::digest(goal.as_bytes()))
+}
+
+pub(super) fn start_fact(parts: &RunParts, resumed: bool, git: &GitState) -> Result<(), Cause> {
+    let endpoints = [Some(&parts.endpoint), parts.judge.as_ref()];
+    let mut foreign: Vec<String> = endpoints
+        .into_iter()
+        .flatten()
+        .filter(|endpoint| !endpoint.own && endpoint.cassette.is_none())
+        .map(|endpoint| format!("{} at {}", endpoint.provider, host(&endpoint.base_url)))
+        .collect();
+    foreign.dedup();
+    append(
+        &parts.session,
+        Fact::Run(Box::new(RunStart {
+            run: parts.run.clone(),
+            version: parts.version.clone(),
+            resumed,
+            recorded: parts.world.transport.recorded(),
+            config_digest: parts.config.digest.clone(),
+            model: parts.endpoint.name(),
+            judge_model: parts.judge.as_ref().map(Endpoint::name),
+            limits: parts.config.limits.clone(),
+            endpoints: foreign,
+            sandbox: parts.sandbox.clone(),
+            workspace: parts.roots.shown.to_string_lossy().into_owned(),
+            git_base: git.head.clone(),
+            git_branch: git.branch.clone(),
+        })),
+    )
+}
+
+/// The host of a URL, without user, path and query.
+fn host(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host).to_owned()
+}
+
+pub(super) fn identity(parts: &RunParts, frozen: &Frozen, before: Before) -> Identity {
+    Identity {
+        run: parts.run.clone(),
+        session: parts.session.id(),
+        session_dir: parts.session.dir(),
+        workspace: parts.roots.shown.to_string_lossy().into_owned(),
+        copy: parts.copy.as_ref().map(|path| path.to_string_lossy().into_owned()),
+        goal: GoalRef {
+            name: frozen.goal_name.clone(),
+            file: frozen.goal_file.clone(),
+            digest: frozen.goal_digest.clone(),
+        },
+        model: parts.endpoint.name(),
+        judge_model: parts.judge.as_ref().map(Endpoint::name),
+        recorded: parts.world.transport.recorded(),
+        sandbox: parts.sandbox.clone(),
+        limits: parts.config.limits.clone(),
+        before,
+        resume: parts.resume.clone(),
+    }
+}
