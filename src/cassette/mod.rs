@@ -11,6 +11,7 @@ mod pack;
 mod player;
 mod read;
 mod records;
+mod recorder;
 mod seal;
 mod tape;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub use error::CassetteError;
 pub use events::{event_digest, events};
 pub use pack::{Packed, Parts, pack};
 pub use player::{Mismatch, Player};
+pub use recorder::{Places, Recorder};
 pub use records::{End, FORMAT, GoalText, Head, Source};
 pub use tape::{Attempt, Exchange, Request, Tape};
 
@@ -34,6 +36,7 @@ fn spool_ids(facts: &[Line]) -> BTreeSet<u64> {
     for line in facts {
         match &line.fact {
             Fact::Tool(done) => ids.extend(done.spool),
+            Fact::Command(run) => ids.extend(run.output.spool),
             Fact::Checks { results, .. } => ids.extend(results.iter().filter_map(|result| result.spool)),
             _ => {}
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::file::hex;
+use super::records::hex;
 use crate::event::Leaked;
 use crate::session::{Blob, CommandEnd, CommandRun, Fact, INLINE_BYTES, JobSeen, Printed, Session};
 use crate::world::{Boxed, Captured, Command, CommandKind, Exec, ExecError, Finished, JobInfo, JobState};
@@ -42,7 +42,8 @@ impl Places {
             command.env.iter().for_each(|(name, value)| put(&format!("{name}={}", self.by_role(value))));
         } else {
             command.argv.iter().for_each(|arg| put(arg));
-            command.env.iter().for_each(|(name, value)| put(&format!("{name}={value}")));
+            // Values may be masked where a configuration is stored.
+            command.env.iter().for_each(|(name, _)| put(name));
         }
         hex(&hash.finalize())
     }
@@ -89,7 +90,7 @@ impl Recorder {
 
     /// A log that takes no more ends the run by the next fact of the loop itself.
     fn write(&self, fact: CommandRun) {
-        if let Err(error) = self.session.append_unless_ended(Fact::Command(Box::new(fact))) {
+        if let Err(error) = self.session.aside(Fact::Command(Box::new(fact))) {
             tracing::warn!(%error, "a command cannot be logged");
         }
     }
@@ -172,7 +173,7 @@ impl Exec for Recorder {
         if !news.is_empty() {
             told.extend(jobs.iter().map(|job| (job.id.clone(), job.state.clone())));
             drop(told);
-            if let Err(error) = self.session.append_unless_ended(Fact::Jobs { jobs: news }) {
+            if let Err(error) = self.session.aside(Fact::Jobs { jobs: news }) {
                 tracing::warn!(%error, "the state of jobs cannot be logged");
             }
         }

@@ -73,6 +73,7 @@ impl Baseline {
             found.files.clone_from(tree.files());
             digest
         };
+        self.append(Fact::Listing { digest: Some(digest.clone()), changed: Vec::new() })?;
         let listing = if found.git_tree.is_none() {
             let by_name: BTreeMap<String, &String> =
                 found.files.iter().map(|(path, digest)| (path.to_string_lossy().into_owned(), digest)).collect();

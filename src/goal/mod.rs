@@ -23,4 +23,4 @@ pub use file::{Effective, GoalSource, Origin, Overrides, Problem, Setting, key_p
 pub use outcome::{Decision, decide};
 pub use preview::{Preview, PreviewParts, preview};
 pub use result::early;
-pub use run::{Run, RunParts, goal_digest, own_dirs};
+pub use run::{Replayed, Run, RunParts, goal_digest, own_dirs};

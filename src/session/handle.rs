@@ -22,7 +22,13 @@ use crate::world::{Boxed, Clock, World, rfc3339};
 /// Everybody who watches a run: the console, the stdout stream.
 pub trait Listener {
     fn event(&self, record: &Record);
+
+    /// A fact stands in the log. It may append others.
+    fn fact(&self, _line: &Line) {}
 }
+
+/// What is waited for in place of the disk.
+pub type Instead = Rc<dyn Fn() -> Boxed<'static, ()>>;
 
 /// What stands in the log of an opened session.
 pub struct Opened {
@@ -47,6 +53,7 @@ struct Inner {
     listeners: Vec<Rc<dyn Listener>>,
     spool: Rc<Spool>,
     syncer: Syncer,
+    instead: RefCell<Option<Instead>>,
     writing: RefCell<Writing>,
     me: Holder,
     lock: Lock,
@@ -69,6 +76,8 @@ struct Writing {
     new_names: Vec<PathBuf>,
     /// `run.finished` was emitted: it is the last event until the next run.
     finished: bool,
+    /// What is to be said as soon as the run has begun; `None` from then on.
+    asides: Option<Vec<Fact>>,
 }
 
 impl Session {
@@ -112,6 +121,7 @@ impl Session {
             saved: None,
             new_names: vec![dir.clone(), above],
             finished: false,
+            asides: Some(Vec::new()),
         };
         let spool = Spool::new(dir.join("spool"));
         Session::new(world, dir, header.id, listeners, spool, (me, run, lock), writing)
@@ -163,6 +173,7 @@ impl Session {
             events,
             derive,
             finished: overview.is_ended(),
+            asides: Some(Vec::new()),
             overview,
             saved: Some(seq),
             new_names: Vec::new(),
@@ -183,6 +194,7 @@ impl Session {
     ) -> Result<Session, SessionError> {
         let inner = Inner {
             syncer: Syncer::start().map_err(SessionError::io("start the sync thread for", &dir))?,
+            instead: RefCell::default(),
             id,
             dir,
             run: run.to_owned(),
@@ -239,9 +251,42 @@ impl Session {
     pub fn append(&self, fact: Fact) -> Result<u64, SessionError> {
         let now = self.now();
         let mut records = Vec::new();
-        let seq = self.inner.writing.borrow_mut().append(&self.inner, fact, now, &mut records)?;
+        let line = self.inner.writing.borrow_mut().append(&self.inner, fact, now, &mut records)?;
         self.tell(&records);
-        Ok(seq)
+        for listener in &self.inner.listeners {
+            listener.fact(&line);
+        }
+        if matches!(line.fact, Fact::Run(_)) {
+            let asides = self.inner.writing.borrow_mut().asides.take();
+            for fact in asides.into_iter().flatten() {
+                self.append(fact)?;
+            }
+        }
+        Ok(line.seq)
+    }
+
+    /// A fact that stands beside the loop's own: in the log behind the one that begins the run, and never behind the
+    /// one that ends it.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub fn aside(&self, fact: Fact) -> Result<(), SessionError> {
+        {
+            let mut writing = self.inner.writing.borrow_mut();
+            if let Some(asides) = &mut writing.asides {
+                asides.push(fact);
+                return Ok(());
+            }
+            if writing.finished {
+                return Ok(());
+            }
+        }
+        self.append(fact).map(|_| ())
+    }
+
+    /// From here on no sync touches the disk; `instead` is waited for. For a copy that lives as long as the process.
+    pub fn sync_instead(&self, instead: Instead) {
+        self.inner.instead.replace(Some(instead));
     }
 
     /// An event without a fact (step.started, run.waiting, model.delta): listeners, and events.jsonl except deltas.
@@ -265,6 +310,9 @@ impl Session {
 
     /// Starts bringing everything written so far to the disk; `Sync::wait` waits for it.
     pub fn sync_start(&self) -> Sync {
+        if let Some(instead) = &*self.inner.instead.borrow() {
+            return Sync::instead(instead());
+        }
         let mut records = Vec::new();
         let sync = {
             let mut writing = self.inner.writing.borrow_mut();
@@ -383,7 +431,7 @@ impl Writing {
         fact: Fact,
         now: SystemTime,
         records: &mut Vec<Record>,
-    ) -> Result<u64, SessionError> {
+    ) -> Result<Line, SessionError> {
         let seq = self.seq + 1;
         let (id, parent) =
             if fact.is_entry() { (Some(super::log::entry_id(seq)), self.chain.tip.clone()) } else { (None, None) };
@@ -404,7 +452,7 @@ impl Writing {
             return Err(SessionError::Corrupt { file, line: seq + 1, reason });
         }
         self.overview.observe(&line);
-        match line.fact {
+        match &line.fact {
             Fact::Run(_) => self.finished = false,
             Fact::End(_) => self.finished = true,
             _ => {}
@@ -415,7 +463,7 @@ impl Writing {
         if self.finished {
             self.flush_events(inner, records);
         }
-        Ok(seq)
+        Ok(line)
     }
 
     fn event(&mut self, inner: &Inner, event: Event, fact: Option<u64>, now: SystemTime, records: &mut Vec<Record>) {

@@ -258,7 +258,7 @@ impl JobSeen {
     }
 }
 
-/// A path of the workspace that differs from the listing before.
+/// A path of the workspace that differs from the baseline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ListedChange {
     /// Relative to the workspace.

@@ -20,6 +20,6 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-pub use dispatch::{Ran, ToolCall, ToolOptions, Tools};
+pub use dispatch::{Answer, Answers, Ran, ToolCall, ToolOptions, Tools};
 pub use output::{cut, escape_line};
 pub use tasks::PLAN_UPDATED;

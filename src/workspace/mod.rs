@@ -17,7 +17,7 @@ pub use base::{Base, BaseFile, BaseKind};
 pub use copy::copy;
 pub use git::{Git, GitState};
 pub use protect::Protected;
-pub use tree::{Tree, changed_files};
+pub use tree::{Listed, Listings, Tree, changed_files};
 
 /// Why the workspace could not be read, compared or copied.
 #[derive(Debug, thiserror::Error)]

@@ -10,6 +10,7 @@ use super::super::failure::Failure;
 use super::super::logging::Log;
 use super::broken::{give_up, not_begun};
 use super::earlier::Earlier;
+use crate::cassette::{Places, Recorder};
 use crate::control::{Desk, Server};
 use crate::event::{Outcome, Record, RunResult};
 use crate::goal::{Config, Run, RunParts, WorkspaceMode, own_dirs};
@@ -119,6 +120,9 @@ impl Go<'_> {
         let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
         let mut own = own_dirs(&place.home, &place.session_root, &roots.real);
         own.push(session.dir());
+        let repository = roots.real.ancestors().find(|folder| folder.join(".git").exists()).map(Path::to_owned);
+        let places = Places { session: session.dir(), workspace: roots.real.clone(), repository };
+        let world = World { exec: Rc::new(Recorder::new(world.exec.clone(), session.clone(), places)), ..world };
         let halt = Halt::new();
         let console_tick = console.clone();
         let session_id = session.id();
@@ -164,6 +168,7 @@ impl Go<'_> {
             secrets,
             tick: Rc::new(move |since| console_tick.tick(since)),
             summarize: summary_markdown,
+            replayed: None,
         };
         let mut signals = Some(signals);
         let result = match Run::prepare(parts, &mut signals).await {
