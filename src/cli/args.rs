@@ -1,5 +1,6 @@
 //! The command line: verbs, flags, help texts.
 
+mod replay;
 mod run;
 
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::run::usage;
+pub use self::replay::{ReplayArgs, ReportFormat};
 pub use self::run::{Asked, Color, OutputFormat, RunArgs, Switch};
 use crate::goal::{Overrides, Problem, Setting};
 
@@ -46,6 +48,8 @@ pub enum Verb {
     Schema(SchemaArgs),
     /// Pack a session for replay
     Cassette(CassetteArgs),
+    /// Run a recorded session again, and say whether anything differs
+    Replay(ReplayArgs),
     /// Look at stored sessions, and make their history smaller
     Sessions(SessionsArgs),
     /// Tell a running agent something
