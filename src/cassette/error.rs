@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::lint::Finding;
 use super::records::FORMAT;
 use crate::session::SessionError;
 
@@ -28,6 +29,9 @@ pub enum CassetteError {
     Incomplete(PathBuf),
     #[error("{} was written by a newer spettro (format {format}; this build reads {FORMAT})", .file.display())]
     Newer { file: PathBuf, format: String },
+    /// What `lint` found: line, place in it, and rule; never the value.
+    #[error("{}", findings(.0))]
+    Secrets(Vec<Finding>),
     #[error("{what} {}: {error}", .file.display())]
     Io {
         what: &'static str,
@@ -39,6 +43,21 @@ pub enum CassetteError {
 
 fn place(line: u64) -> String {
     if line == 0 { String::new() } else { format!("line {line}: ") }
+}
+
+/// So many findings are listed in a message.
+const MOST_LISTED: usize = 20;
+
+fn findings(found: &[Finding]) -> String {
+    let looks = if found.len() == 1 { "1 place looks" } else { &format!("{} places look", found.len()) };
+    let mut text = format!("{looks} like a secret:");
+    for finding in found.iter().take(MOST_LISTED) {
+        text.push_str(&format!("\n  {finding}"));
+    }
+    if found.len() > MOST_LISTED {
+        text.push_str(&format!("\n  and {} more", found.len() - MOST_LISTED));
+    }
+    text
 }
 
 impl CassetteError {

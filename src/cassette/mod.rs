@@ -4,9 +4,12 @@
 //! Called by the verbs that make cassettes and look into them, and by a run whose model is one.
 
 mod chain;
+mod check;
+mod compare;
 mod error;
 mod events;
 mod gather;
+mod lint;
 mod pack;
 mod player;
 mod read;
@@ -20,10 +23,13 @@ mod tests;
 use std::collections::BTreeSet;
 
 pub use chain::Rest;
+pub use compare::{Difference, Place, What, bodies, diff, text_diff};
 pub use error::CassetteError;
 pub use events::{event_digest, events};
-pub use pack::{Packed, Parts, pack};
+pub use lint::Finding;
+pub use pack::{Pack, Packed, Parts, lint, pack};
 pub use player::{Mismatch, Player};
+pub use read::lint_file;
 pub use recorder::{Places, Recorder};
 pub use records::{End, FORMAT, GoalText, Head, Source};
 pub use tape::{Attempt, Exchange, Request, Tape};

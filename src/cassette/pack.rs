@@ -8,12 +8,14 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::error::CassetteError;
-use super::read::{self, MOST_LINE_BYTES};
+use super::lint::{Finding, Linter};
+use super::read::MOST_LINE_BYTES;
 use super::records::{BaseRow, BlobPiece, End, Reply, SpoolPiece, encode, hex};
 use super::seal;
-use super::tape::{Attempt, Exchange, Tape};
-use super::{event_digest, spool_ids};
-use crate::session::{Blob, Fact, WireLine, WireRequest, WireResponse};
+use super::tape::{Attempt, Exchange, Tape, last_tree};
+use super::events::event_digest;
+use crate::session::{Blob, WireLine, WireRequest, WireResponse};
+use crate::world::Secrets;
 
 /// Response headers that a decoder may look at.
 const REPLY_HEADERS: [&str; 1] = ["content-type"];
@@ -40,12 +42,25 @@ pub enum Parts {
     Replies,
 }
 
+/// How a tape is written.
+#[derive(Debug, Clone, Copy)]
+pub struct Pack<'a> {
+    pub parts: Parts,
+    /// Replace a file that exists.
+    pub force: bool,
+    /// What may not be in it.
+    pub secrets: &'a Secrets,
+    /// Rules whose findings are passed over.
+    pub allow: &'a [String],
+}
+
 /// Writes a tape to `out` (0600), compressed when that ends in `.zst`. An existing name is refused without `force`;
 /// what it names stays until the new file is whole and read back.
 ///
 /// # Errors
-/// `Exists`, `Nothing`, and what goes wrong with the disk.
-pub fn pack(tape: &Tape, out: &Path, parts: Parts, force: bool) -> Result<Packed, CassetteError> {
+/// `Exists`, `Nothing`, `Secrets`, and what goes wrong with the disk. No file is made then.
+pub fn pack(tape: &Tape, out: &Path, how: &Pack<'_>) -> Result<Packed, CassetteError> {
+    let &Pack { parts, force, secrets, allow } = how;
     if !force && out.symlink_metadata().is_ok() {
         return Err(CassetteError::Exists(out.to_owned()));
     }
@@ -56,18 +71,25 @@ pub fn pack(tape: &Tape, out: &Path, parts: Parts, force: bool) -> Result<Packed
     // 0600, and gone again whenever this function ends early.
     let mut temporary =
         tempfile::Builder::new().prefix(".cassette-").tempfile_in(folder).map_err(CassetteError::io("make", out))?;
+    let mut linter = Linter::new(secrets);
     let raw = Digesting { to: BufWriter::new(temporary.as_file_mut()), digest: Sha256::new() };
     let counts = match out.extension().is_some_and(|ending| ending == "zst") {
-        true => compressed(tape, parts, raw, out)?,
+        true => compressed(tape, parts, raw, out, &mut linter)?,
         false => {
-            let mut writer = Writer::new(raw, out);
+            let mut writer = Writer::new(raw, out, &mut linter);
             writer.tape(tape, parts)?;
             writer.finish(tape)?.0
         }
     };
+    let found = linter.finish(allow);
+    if !found.is_empty() {
+        return Err(CassetteError::Secrets(found));
+    }
     let bytes = temporary.as_file().metadata().map_err(CassetteError::io("read", out))?.len();
-    if read::read(temporary.path())?.end().is_none() {
-        return Err(CassetteError::Incomplete(temporary.path().to_owned()));
+    // The next reader sees what this one sees: a session whose files contradict one another makes no file.
+    let problems = Tape::of_file(temporary.path())?.problems();
+    if !problems.is_empty() {
+        return Err(tape.unpackable(problems.join("; ")));
     }
     temporary.as_file().sync_all().map_err(CassetteError::io("sync", out))?;
     let named = if force { temporary.persist(out) } else { temporary.persist_noclobber(out) };
@@ -78,18 +100,29 @@ pub fn pack(tape: &Tape, out: &Path, parts: Parts, force: bool) -> Result<Packed
     Ok(Packed { path: out.to_owned(), bytes, counts })
 }
 
+/// What of a tape should not be in a file, as if it were packed; lines are those of that file.
+///
+/// # Errors
+/// What goes wrong with the disk.
+pub fn lint(tape: &Tape, secrets: &Secrets, allow: &[String]) -> Result<Vec<Finding>, CassetteError> {
+    let mut linter = Linter::new(secrets);
+    Writer::new(io::sink(), Path::new("what is packed"), &mut linter).tape(tape, Parts::Everything)?;
+    Ok(linter.finish(allow))
+}
+
 fn compressed<W: Write>(
     tape: &Tape,
     parts: Parts,
     raw: Digesting<W>,
     out: &Path,
+    linter: &mut Linter<'_>,
 ) -> Result<BTreeMap<String, u64>, CassetteError> {
     let io = || CassetteError::io("write", out);
     let mut encoder = zstd::stream::write::Encoder::new(raw, LEVEL).map_err(io())?;
     encoder.include_checksum(true).map_err(io())?;
     encoder.window_log(WINDOW_LOG).map_err(io())?;
     encoder.long_distance_matching(true).map_err(io())?;
-    let mut writer = Writer::new(encoder, out);
+    let mut writer = Writer::new(encoder, out, linter);
     writer.tape(tape, parts)?;
     let (counts, encoder) = writer.finish(tape)?;
     let Digesting { mut to, digest } = encoder.finish().map_err(io())?;
@@ -116,8 +149,9 @@ impl<W: Write> Write for Digesting<W> {
 }
 
 /// Writes records.
-struct Writer<'a, W> {
+struct Writer<'a, 's, W> {
     to: W,
+    linter: &'a mut Linter<'s>,
     out: &'a Path,
     line: Vec<u8>,
     counts: BTreeMap<String, u64>,
@@ -125,10 +159,10 @@ struct Writer<'a, W> {
     parts: Parts,
 }
 
-impl<W: Write> Writer<'_, W> {
-    fn new(to: W, out: &Path) -> Writer<'_, W> {
+impl<'a, 's, W: Write> Writer<'a, 's, W> {
+    fn new(to: W, out: &'a Path, linter: &'a mut Linter<'s>) -> Writer<'a, 's, W> {
         let (line, counts, digest) = (Vec::new(), BTreeMap::new(), Sha256::new());
-        Writer { to, out, line, counts, digest, parts: Parts::Everything }
+        Writer { to, linter, out, line, counts, digest, parts: Parts::Everything }
     }
 
     fn tape(&mut self, tape: &Tape, parts: Parts) -> Result<(), CassetteError> {
@@ -156,7 +190,7 @@ impl<W: Write> Writer<'_, W> {
                 }
             }
         }
-        for id in spool_ids(tape.facts()) {
+        for id in tape.spooled() {
             let read = tape.spool(id).map_err(CassetteError::io("read an output for", self.out))?;
             let Some(bytes) = read else { return Err(tape.unpackable(format!("its output `spool:{id}` is gone"))) };
             for (at, body) in pieces(&bytes) {
@@ -175,8 +209,7 @@ impl<W: Write> Writer<'_, W> {
         held.sort_unstable();
         held.dedup();
         for sha256 in held {
-            let read = tape.blob(sha256).map_err(CassetteError::io("read a content for", self.out))?;
-            for (at, body) in read.iter().flat_map(|bytes| pieces(bytes)) {
+            for (at, body) in tape.blob(sha256).iter().flat_map(|bytes| pieces(bytes)) {
                 self.record("blob", &BlobPiece { sha256: sha256.to_owned(), at, body })?;
             }
         }
@@ -219,6 +252,7 @@ impl<W: Write> Writer<'_, W> {
             let error = io::Error::new(io::ErrorKind::FileTooLarge, format!("a `{kind}` has more than 64 MiB"));
             return Err(CassetteError::io("write", self.out)(error));
         }
+        self.linter.look(&self.line);
         self.digest.update(&self.line);
         self.to.write_all(&self.line).map_err(CassetteError::io("write", self.out))
     }
@@ -230,10 +264,7 @@ impl<W: Write> Writer<'_, W> {
             counts: self.counts.clone(),
             outcome: tape.outcome(),
             events: whole.then(|| event_digest(tape.facts())),
-            tree: tape.facts().iter().rev().filter(|_| whole).find_map(|line| match &line.fact {
-                Fact::Progress(progress) => Some(progress.workspace.clone()),
-                _ => None,
-            }).flatten(),
+            tree: last_tree(tape.facts()).filter(|_| whole),
             sha256: String::new(),
         };
         let io = || CassetteError::io("write", self.out);

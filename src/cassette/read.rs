@@ -13,11 +13,13 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::error::CassetteError;
+use super::lint::{Finding, Linter};
 use super::records::{BaseRow, End, Head, MAJOR, Record, hex, version};
 use super::seal;
-use super::tape::{Assembly, Blobs, Outputs, Tape};
+use super::tape::{Assembly, Outputs, Tape};
 use crate::session::{Line, chained};
 use crate::workspace::{Base, BaseFile};
+use crate::world::Secrets;
 
 /// The most that one line may have.
 pub(super) const MOST_LINE_BYTES: u64 = 64 << 20;
@@ -28,6 +30,23 @@ const MOST_WINDOW_LOG: u32 = 25;
 
 /// Reads a cassette; one that breaks off is a tape without its end.
 pub(super) fn read(path: &Path) -> Result<Tape, CassetteError> {
+    take(open(path)?)
+}
+
+/// What of a file should not be in it. The file is taken as it is: check it with [`read`] first.
+///
+/// # Errors
+/// When it cannot be read, or breaks the limits.
+pub fn lint_file(path: &Path, secrets: &Secrets, allow: &[String]) -> Result<Vec<Finding>, CassetteError> {
+    let mut lines = open(path)?;
+    let mut linter = Linter::new(secrets);
+    while lines.next()? {
+        linter.look(&lines.text);
+    }
+    Ok(linter.finish(allow))
+}
+
+fn open(path: &Path) -> Result<Lines, CassetteError> {
     let mut file = File::open(path).map_err(CassetteError::io("open", path))?;
     if !file.metadata().map_err(CassetteError::io("read", path))?.is_file() {
         let reason = "it is no file".to_owned();
@@ -35,7 +54,7 @@ pub(super) fn read(path: &Path) -> Result<Tape, CassetteError> {
     }
     let seal = seal::look(&mut file).map_err(CassetteError::io("read", path))?;
     file.seek(SeekFrom::Start(0)).map_err(CassetteError::io("read", path))?;
-    let reader = match seal {
+    Ok(match seal {
         seal::Found::Plain => Lines::new(path, Box::new(BufReader::new(file)), true),
         seal::Found::Broken => {
             let reason = "the file was changed: its seal differs".to_owned();
@@ -43,8 +62,7 @@ pub(super) fn read(path: &Path) -> Result<Tape, CassetteError> {
         }
         seal::Found::Whole(bytes) => Lines::new(path, decoder(path, file.take(bytes))?, true),
         seal::Found::Missing => Lines::new(path, decoder(path, file.take(u64::MAX))?, false),
-    };
-    take(reader)
+    })
 }
 
 fn decoder(path: &Path, raw: io::Take<File>) -> Result<Box<dyn BufRead>, CassetteError> {
@@ -259,7 +277,7 @@ fn finish(lines: &Lines, head: Option<Head>, taken: Taken, end: Option<End>) -> 
     let has_base = head.parts.iter().any(|part| part == "base");
     let git_commit = head.source.as_ref().and_then(|source| source.git_commit.clone());
     let base = (whole && has_base).then_some(Base { git_commit, files: taken.base });
-    Ok(Tape { head, facts: taken.facts, lanes, spool: Outputs::Held(spool), base, blobs: Blobs::Held(blobs), end })
+    Ok(Tape { head, facts: taken.facts, lanes, spool: Outputs::Held(spool), base, blobs, end })
 }
 
 /// Contents in pieces.

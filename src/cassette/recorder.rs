@@ -88,11 +88,8 @@ impl Recorder {
         Noted { kind: command.kind, label: command.label.clone(), sha256: self.places.digest(command) }
     }
 
-    /// A log that takes no more ends the run by the next fact of the loop itself.
     fn write(&self, fact: CommandRun) {
-        if let Err(error) = self.session.aside(Fact::Command(Box::new(fact))) {
-            tracing::warn!(%error, "a command cannot be logged");
-        }
+        self.session.aside(Fact::Command(Box::new(fact)));
     }
 
     fn printed(&self, output: &Captured) -> Printed {
@@ -173,9 +170,7 @@ impl Exec for Recorder {
         if !news.is_empty() {
             told.extend(jobs.iter().map(|job| (job.id.clone(), job.state.clone())));
             drop(told);
-            if let Err(error) = self.session.aside(Fact::Jobs { jobs: news }) {
-                tracing::warn!(%error, "the state of jobs cannot be logged");
-            }
+            self.session.aside(Fact::Jobs { jobs: news });
         }
         jobs
     }

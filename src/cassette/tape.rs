@@ -3,7 +3,7 @@
 //! Invariant: a tape that was made has been checked: its facts read and chained, every request put together and its
 //! digest proved, every attempt that a fact names there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use super::chain::{Chain, Rest};
 use super::error::CassetteError;
 use super::records::{End, Head, Reply};
 use crate::event::{Lane, Outcome};
-use crate::session::{Call, Fact, Frozen, Line, Settled, Spool, State, WireLine, fold};
+use crate::session::{Block, Call, Fact, Frozen, Line, Message, Settled, Spool, State, WireLine, fold};
 use crate::workspace::Base;
 
 /// A recorded session.
@@ -24,7 +24,7 @@ pub struct Tape {
     pub(super) lanes: BTreeMap<Lane, Vec<Exchange>>,
     pub(super) spool: Outputs,
     pub(super) base: Option<Base>,
-    pub(super) blobs: Blobs,
+    pub(super) blobs: BTreeMap<String, Bytes>,
     pub(super) end: Option<End>,
 }
 
@@ -42,6 +42,8 @@ pub struct Exchange {
     pub call: Option<Call>,
     /// Absent in a tape of replies only, and where spettro died within the call.
     pub settled: Option<Settled>,
+    /// What the reply said, decoded, where the facts hold it.
+    pub said: Option<Vec<Block>>,
 }
 
 /// One HTTP try.
@@ -101,13 +103,6 @@ impl Attempt {
 pub(super) enum Outputs {
     Folder(PathBuf),
     Held(BTreeMap<u64, Bytes>),
-}
-
-/// Where contents of the base are.
-#[derive(Debug)]
-pub(super) enum Blobs {
-    Folder(PathBuf),
-    Held(BTreeMap<String, Bytes>),
 }
 
 impl Tape {
@@ -207,24 +202,19 @@ impl Tape {
         }
     }
 
+    /// The spooled outputs that facts name.
+    pub fn spooled(&self) -> BTreeSet<u64> {
+        super::spool_ids(&self.facts)
+    }
+
     /// How the workspace stood when the session began, where that was recorded.
     pub fn base(&self) -> Option<&Base> {
         self.base.as_ref()
     }
 
     /// A content of the base by its sha256 (hex); `None` where only the digest was recorded.
-    ///
-    /// # Errors
-    /// When a session's folder cannot be read.
-    pub fn blob(&self, sha256: &str) -> io::Result<Option<Bytes>> {
-        match &self.blobs {
-            Blobs::Held(blobs) => Ok(blobs.get(sha256).cloned()),
-            Blobs::Folder(dir) => match std::fs::read(dir.join(sha256)) {
-                Ok(bytes) => Ok(Some(Bytes::from(bytes))),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(error),
-            },
-        }
+    pub fn blob(&self, sha256: &str) -> Option<Bytes> {
+        self.blobs.get(sha256).cloned()
     }
 
     /// What closes a file: counts, outcome, digests. `None` for a folder, and for a file that breaks off.
@@ -242,6 +232,14 @@ pub(super) fn last_outcome(facts: &[Line]) -> Option<Outcome> {
     })?
 }
 
+/// Digest of the workspace after the last iteration, where it was measured.
+pub(super) fn last_tree(facts: &[Line]) -> Option<String> {
+    facts.iter().rev().find_map(|line| match &line.fact {
+        Fact::Progress(progress) => Some(progress.workspace.clone()),
+        _ => None,
+    })?
+}
+
 /// Puts exchanges together from facts and wire lines, as they come.
 #[derive(Default)]
 pub(super) struct Assembly {
@@ -249,6 +247,8 @@ pub(super) struct Assembly {
     chains: BTreeMap<Lane, Chain>,
     /// Place of each call in its lane.
     places: BTreeMap<(Lane, u64), usize>,
+    /// The last message of the agent that no call was settled with.
+    message: Option<Vec<Block>>,
 }
 
 impl Assembly {
@@ -267,15 +267,22 @@ impl Assembly {
                     attempts: Vec::new(),
                     call: Some(call.clone()),
                     settled: None,
+                    said: None,
                 });
             }
             Fact::Settled(settled) => {
+                let message = self.message.take();
                 let exchange = self.exchange(settled.lane, settled.n)?;
                 if exchange.settled.is_some() {
                     return Err(format!("{} call {} is settled twice", settled.lane, settled.n));
                 }
                 exchange.settled = Some((**settled).clone());
+                if settled.error.is_none() {
+                    exchange.said = settled.reply.clone().or(message.filter(|_| settled.lane == Lane::Agent));
+                }
             }
+            // The agent's reply is a message of the history, written just before its call is settled.
+            Fact::Message(Message::Assistant { blocks, .. }) => self.message = Some(blocks.clone()),
             _ => {}
         }
         Ok(())
@@ -343,6 +350,7 @@ impl Assembly {
             }],
             call: None,
             settled: None,
+            said: None,
         });
         Ok(())
     }

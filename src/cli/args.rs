@@ -1,5 +1,6 @@
 //! The command line: verbs, flags, help texts.
 
+mod cassette;
 mod replay;
 mod run;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::run::usage;
+pub use self::cassette::{CassetteArgs, CassetteVerb};
 pub use self::replay::{ReplayArgs, ReportFormat};
 pub use self::run::{Asked, Color, OutputFormat, RunArgs, Switch};
 use crate::goal::{Overrides, Problem, Setting};
@@ -46,7 +48,7 @@ pub enum Verb {
     Checks(ChecksArgs),
     /// Print a JSON Schema
     Schema(SchemaArgs),
-    /// Pack a session for replay
+    /// Pack a session for replay; look at, compare and check what was packed
     Cassette(CassetteArgs),
     /// Run a recorded session again, and say whether anything differs
     Replay(ReplayArgs),
@@ -147,29 +149,6 @@ pub enum SchemaOf {
     Result,
     /// A line of a session's log
     Facts,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct CassetteArgs {
-    #[command(subcommand)]
-    pub what: CassetteVerb,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub enum CassetteVerb {
-    /// Write a session's recorded replies to a file that can be a goal's model
-    #[command(after_help = "Example:\n  spettro cassette pack latest -o run.jsonl\n\n\
-                            The goal that replays it says `model: {cassette: run.jsonl}`.")]
-    Pack {
-        /// The session's id, or `latest` of this workspace
-        session: String,
-        /// The file to write
-        #[arg(short, long, value_name = "FILE")]
-        output: PathBuf,
-        /// Replace a file that exists
-        #[arg(long)]
-        force: bool,
-    },
 }
 
 #[derive(Debug, Clone, Args)]

@@ -22,8 +22,6 @@ pub struct LaterArgs {
     #[arg(long, hide = true)]
     trusted_ref: Option<String>,
     #[arg(long, hide = true)]
-    cassette: Option<String>,
-    #[arg(long, hide = true)]
     parallel: Option<String>,
     #[arg(long, hide = true)]
     shard: Option<String>,
@@ -57,7 +55,6 @@ impl LaterArgs {
             ("--untrusted", self.untrusted),
             ("--trust-goal", self.trust_goal),
             ("--trusted-ref", self.trusted_ref.is_some()),
-            ("--cassette", self.cassette.is_some()),
             ("--parallel", self.parallel.is_some()),
             ("--shard", self.shard.is_some()),
             ("--run-dir", self.run_dir.is_some()),

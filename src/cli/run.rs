@@ -3,6 +3,7 @@
 mod broken;
 mod drive;
 mod earlier;
+mod record;
 mod secret;
 
 use std::io::{IsTerminal, Read};
@@ -158,6 +159,9 @@ fn start(
     let asked = args.asked().map_err(Stop::Problems)?;
     let overrides = args.overrides().map_err(Stop::Problems)?;
     let title = args.title().map_err(Stop::Problems)?;
+    if let Some(file) = &args.cassette {
+        record::check(file)?;
+    }
     let session_root = match &args.session_dir {
         Some(dir) => cwd.join(dir),
         None => home.join("sessions"),

@@ -14,7 +14,7 @@ use super::iterate::check_cause;
 use super::progress;
 use crate::event::{CheckResult, Outcome, TaskGraph};
 use crate::session::{Fact, Progress, Session};
-use crate::workspace::{Git, Tree};
+use crate::workspace::{BASE_FILE, Base, Git, Tree};
 use crate::world::{Halt, Roots, World};
 
 /// The name of the listing in the session folder.
@@ -74,6 +74,7 @@ impl Baseline {
             digest
         };
         self.append(Fact::Listing { digest: Some(digest.clone()), changed: Vec::new() })?;
+        self.keep_base().await?;
         let listing = if found.git_tree.is_none() {
             let by_name: BTreeMap<String, &String> =
                 found.files.iter().map(|(path, digest)| (path.to_string_lossy().into_owned(), digest)).collect();
@@ -101,6 +102,18 @@ impl Baseline {
         let fact = progress::state(0, Some(digest), head, &gating, &TaskGraph::default());
         found.progress = Some(fact.clone());
         self.append(Fact::Progress(Box::new(fact)))
+    }
+
+    /// Keeps what the workspace holds, for replays. Without it a run is a run all the same.
+    async fn keep_base(&self) -> Result<(), Cause> {
+        let root = self.roots.real.clone();
+        let (base, file) = (Base::of(&self.tree.borrow(), &root), self.session.dir().join(BASE_FILE));
+        let why = match tokio::task::spawn_blocking(move || base.keep(&root, &file)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.notice("base_not_kept", format!("a replay will lack the workspace as it was found: {why}"))
     }
 
     fn append(&self, fact: Fact) -> Result<(), Cause> {

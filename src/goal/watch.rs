@@ -106,10 +106,8 @@ impl Watch {
 
     /// In the log before it takes effect, so that a replay can let it come at the same place.
     fn over(&self, why: Why) {
-        if self.halt.why().is_none()
-            && let Err(error) = self.session.aside(Fact::Halted { why: why.name().to_owned() })
-        {
-            tracing::error!(%error, "the halt cannot be logged");
+        if self.halt.why().is_none() {
+            self.session.aside(Fact::Halted { why: why.name().to_owned() });
         }
         self.halt.set(why);
     }

@@ -244,23 +244,24 @@ impl Gateway {
         };
 
         let now = self.world.clock.elapsed();
+        let mut facts: Vec<Fact> = Vec::new();
         if let Ok(reply) = &outcome {
             if let Some(usage) = &reply.usage {
                 conversation.replied(usage, &reply.blocks);
             }
             self.factors.borrow_mut().insert(ask.lane, conversation.factor());
             if ask.entry {
-                self.session.append(Fact::Message(reply.message()))?;
+                facts.push(Fact::Message(reply.message()));
             }
         } else if let Err(CallError::Halted { text, .. }) = &outcome
             && ask.entry
             && !text.trim().is_empty()
         {
-            self.session.append(Fact::Message(Message::Assistant {
+            facts.push(Fact::Message(Message::Assistant {
                 blocks: vec![Block::Text { text: text.clone() }],
                 interrupted: true,
                 refused: None,
-            }))?;
+            }));
         }
         let total_cost = self.ledger.borrow().spent().saturating_add(cost);
         let settled = Settled {
@@ -302,18 +303,19 @@ impl Gateway {
         };
         let changed = settled.input_transformations.is_some();
         self.ledger.borrow_mut().settle(&settled);
-        self.session.append(Fact::Settled(Box::new(settled)))?;
+        facts.push(Fact::Settled(Box::new(settled)));
         if changed {
-            self.session.append(Fact::Notice {
+            facts.push(Fact::Notice {
                 code: "input_transformed".to_owned(),
                 text: format!("{} reports that it changed the request before running it", ask.endpoint.provider),
-            })?;
+            });
         }
         if let (true, Err(CallError::Model(ModelError::ContextOverflow { limit_tokens, .. }))) = (ask.entry, &outcome)
             && let Some(window) = smaller_window(*limit_tokens, ask.endpoint.window_tokens)
         {
-            self.session.append(Fact::Learned { window_tokens: Some(window), factor_pct: None })?;
+            facts.push(Fact::Learned { window_tokens: Some(window), factor_pct: None });
         }
+        self.session.append_all(facts)?;
         if let (true, true, Some(taken_tokens)) = (ask.entry, outcome.is_ok(), conversation.truncated_at()) {
             let sent_tokens = conversation.factor().apply(conversation.rest().count().tokens());
             return Err(CallError::Cut { taken_tokens, sent_tokens });

@@ -300,6 +300,12 @@ pub struct RunStart {
     /// The effective configuration as YAML, where it is another one than the session was started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
+    /// Hex of the seed from which the run's ids and jitter are drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id_seed: Option<String>,
+    /// Names of the variables whose values are replaced by `«secret:NAME»`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redacted: Vec<String>,
 }
 
 /// The components of progress after one iteration (0 = the baseline). `None` is «unknown», never «same».

@@ -86,16 +86,16 @@ impl AppendFile {
         (self.path.clone(), Arc::clone(&self.file))
     }
 
-    /// Appends one whole line (its newline included) with one `write`; returns the offset where it starts. After
-    /// an error every later call gives the same kind of error, and the file ends with its last whole line.
-    pub(super) fn append(&mut self, line: &[u8]) -> Result<u64, SessionError> {
+    /// Appends whole lines (newlines included) with one `write`; returns the offset where the first starts. After an
+    /// error every later call gives the same kind of error, and the file holds what it held before the first.
+    pub(super) fn append(&mut self, lines: &[u8]) -> Result<u64, SessionError> {
         if let Some(failure) = &self.failed {
             return Err(self.error(failure));
         }
-        match self.try_append(line) {
+        match self.try_append(lines) {
             Ok(()) => {
                 let offset = self.bytes;
-                self.bytes += line.len() as u64;
+                self.bytes += lines.len() as u64;
                 Ok(offset)
             }
             Err(failure) => {
@@ -105,7 +105,7 @@ impl AppendFile {
         }
     }
 
-    fn try_append(&self, line: &[u8]) -> Result<(), Failure> {
+    fn try_append(&self, lines: &[u8]) -> Result<(), Failure> {
         // Without a name it was removed, or another file took its place. Asking the open file costs less than walking
         // the path, and this is done for every line.
         match self.file.metadata() {
@@ -114,8 +114,8 @@ impl AppendFile {
             Err(error) => return Err(Failure::io("check", &error)),
         }
         let mut written = 0;
-        while written < line.len() {
-            let error = match (&*self.file).write(&line[written..]) {
+        while written < lines.len() {
+            let error = match (&*self.file).write(&lines[written..]) {
                 Ok(0) => io::Error::from(io::ErrorKind::WriteZero),
                 Ok(more) => {
                     written += more;
@@ -125,7 +125,7 @@ impl AppendFile {
                 Err(error) => error,
             };
             if written > 0 {
-                // Should this fail too, the torn line is set aside when the session is opened next.
+                // Should this fail too, a torn line is set aside when the session is opened next.
                 let _ = self.file.set_len(self.bytes);
             }
             return Err(Failure::io("write", &error));

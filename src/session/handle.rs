@@ -76,8 +76,10 @@ struct Writing {
     new_names: Vec<PathBuf>,
     /// `run.finished` was emitted: it is the last event until the next run.
     finished: bool,
-    /// What is to be said as soon as the run has begun; `None` from then on.
-    asides: Option<Vec<Fact>>,
+    /// A run has begun since the session was opened.
+    begun: bool,
+    /// Written with the next facts, once it has.
+    asides: Vec<Fact>,
 }
 
 impl Session {
@@ -121,7 +123,8 @@ impl Session {
             saved: None,
             new_names: vec![dir.clone(), above],
             finished: false,
-            asides: Some(Vec::new()),
+            begun: false,
+            asides: Vec::new(),
         };
         let spool = Spool::new(dir.join("spool"));
         Session::new(world, dir, header.id, listeners, spool, (me, run, lock), writing)
@@ -173,7 +176,8 @@ impl Session {
             events,
             derive,
             finished: overview.is_ended(),
-            asides: Some(Vec::new()),
+            begun: false,
+            asides: Vec::new(),
             overview,
             saved: Some(seq),
             new_names: Vec::new(),
@@ -249,39 +253,38 @@ impl Session {
     /// A session begins with `frozen`, then `run`; a resumed one with `run`: its event is the first of the run, and
     /// names the goal.
     pub fn append(&self, fact: Fact) -> Result<u64, SessionError> {
-        let now = self.now();
-        let mut records = Vec::new();
-        let line = self.inner.writing.borrow_mut().append(&self.inner, fact, now, &mut records)?;
-        self.tell(&records);
-        for listener in &self.inner.listeners {
-            listener.fact(&line);
-        }
-        if matches!(line.fact, Fact::Run(_)) {
-            let asides = self.inner.writing.borrow_mut().asides.take();
-            for fact in asides.into_iter().flatten() {
-                self.append(fact)?;
-            }
-        }
-        Ok(line.seq)
+        self.append_all([fact])
     }
 
-    /// A fact that stands beside the loop's own: in the log behind the one that begins the run, and never behind the
-    /// one that ends it.
+    /// Facts that belong together, as lines one after another in one `write`; then their events, in order. Returns
+    /// the seq of the last line: the others have the numbers before it. One that is refused refuses all of them.
     ///
-    /// # Errors
-    /// When the log cannot be written.
-    pub fn aside(&self, fact: Fact) -> Result<(), SessionError> {
-        {
+    /// For who dies meanwhile nothing is different from appending one by one: whole lines stand, from the first on,
+    /// and perhaps a torn one behind them.
+    pub fn append_all(&self, facts: impl IntoIterator<Item = Fact>) -> Result<u64, SessionError> {
+        let now = self.now();
+        let mut records = Vec::new();
+        let lines = {
             let mut writing = self.inner.writing.borrow_mut();
-            if let Some(asides) = &mut writing.asides {
-                asides.push(fact);
-                return Ok(());
-            }
-            if writing.finished {
-                return Ok(());
+            let asides = if writing.begun { std::mem::take(&mut writing.asides) } else { Vec::new() };
+            writing.append(&self.inner, asides.into_iter().chain(facts), now, &mut records)?
+        };
+        self.tell(&records);
+        for line in &lines {
+            for listener in &self.inner.listeners {
+                listener.fact(line);
             }
         }
-        self.append(fact).map(|_| ())
+        Ok(lines.last().map_or(0, |line| line.seq))
+    }
+
+    /// A fact that stands beside the loop's own: it is written with the next that is, behind the one that begins the
+    /// run, and never behind the one that ends it.
+    pub fn aside(&self, fact: Fact) {
+        let mut writing = self.inner.writing.borrow_mut();
+        if !writing.finished || !writing.begun {
+            writing.asides.push(fact);
+        }
     }
 
     /// From here on no sync touches the disk; `instead` is waited for. For a copy that lives as long as the process.
@@ -428,42 +431,69 @@ impl Writing {
     fn append(
         &mut self,
         inner: &Inner,
-        fact: Fact,
+        facts: impl IntoIterator<Item = Fact>,
         now: SystemTime,
         records: &mut Vec<Record>,
-    ) -> Result<Line, SessionError> {
-        let seq = self.seq + 1;
-        let (id, parent) =
-            if fact.is_entry() { (Some(super::log::entry_id(seq)), self.chain.tip.clone()) } else { (None, None) };
-        let line = Line { seq, t: rfc3339(now), id, parent, fact };
-        if let Fact::Tip { entry } = &line.fact
-            && !self.chain.has(entry)
-        {
-            let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("no entry `{entry}`"));
-            return Err(SessionError::Io { what: "set the tip of", file: inner.dir.clone(), error });
+    ) -> Result<Vec<Line>, SessionError> {
+        let lines = self.lines(inner, facts, now)?;
+        self.buffer.clear();
+        for line in &lines {
+            encode_line(line, &inner.dir, &mut self.buffer)?;
         }
-        encode_line(&line, &inner.dir, &mut self.buffer)?;
-        self.log.append(&self.buffer)?;
+        if !lines.is_empty() {
+            self.log.append(&self.buffer)?;
+        }
         self.trim_buffer();
-        // Only now, when the line is written, does anything in memory move.
-        self.seq = seq;
-        if let Err(reason) = self.chain.follow(&line) {
-            let file = inner.dir.join(LOG_FILE);
-            return Err(SessionError::Corrupt { file, line: seq + 1, reason });
+        // Only now, when the lines are written, does anything in memory move.
+        for line in &lines {
+            self.seq = line.seq;
+            if let Err(reason) = self.chain.follow(line) {
+                let file = inner.dir.join(LOG_FILE);
+                return Err(SessionError::Corrupt { file, line: line.seq + 1, reason });
+            }
+            self.overview.observe(line);
+            match &line.fact {
+                Fact::Run(_) => (self.finished, self.begun) = (false, true),
+                Fact::End(_) => self.finished = true,
+                _ => {}
+            }
+            for event in derive(line, &mut self.derive) {
+                self.event(inner, event, Some(line.seq), now, records);
+            }
+            if self.finished {
+                self.flush_events(inner, records);
+            }
         }
-        self.overview.observe(&line);
-        match &line.fact {
-            Fact::Run(_) => self.finished = false,
-            Fact::End(_) => self.finished = true,
-            _ => {}
+        Ok(lines)
+    }
+
+    /// The facts with their places in the log. Nothing is changed by it.
+    fn lines(
+        &self,
+        inner: &Inner,
+        facts: impl IntoIterator<Item = Fact>,
+        now: SystemTime,
+    ) -> Result<Vec<Line>, SessionError> {
+        let mut tip = self.chain.tip.clone();
+        let mut lines: Vec<Line> = Vec::new();
+        for fact in facts {
+            let seq = self.seq + 1 + lines.len() as u64;
+            if let Fact::Tip { entry } = &fact {
+                if !self.chain.has(entry) && !lines.iter().any(|line| line.id.as_ref() == Some(entry)) {
+                    let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("no entry `{entry}`"));
+                    return Err(SessionError::Io { what: "set the tip of", file: inner.dir.clone(), error });
+                }
+                tip = Some(entry.clone());
+            }
+            let (id, parent) = if fact.is_entry() {
+                let id = super::log::entry_id(seq);
+                (Some(id.clone()), tip.replace(id))
+            } else {
+                (None, None)
+            };
+            lines.push(Line { seq, t: rfc3339(now), id, parent, fact });
         }
-        for event in derive(&line, &mut self.derive) {
-            self.event(inner, event, Some(seq), now, records);
-        }
-        if self.finished {
-            self.flush_events(inner, records);
-        }
-        Ok(line)
+        Ok(lines)
     }
 
     fn event(&mut self, inner: &Inner, event: Event, fact: Option<u64>, now: SystemTime, records: &mut Vec<Record>) {
@@ -506,8 +536,8 @@ impl Writing {
     }
 }
 
+/// Adds a line to `out`.
 fn encode_line<T: serde::Serialize>(value: &T, dir: &Path, out: &mut Vec<u8>) -> Result<(), SessionError> {
-    out.clear();
     serde_json::to_writer(&mut *out, value)
         .map_err(|error| SessionError::io("encode a line for", &dir.join(LOG_FILE))(error.into()))?;
     out.push(b'\n');

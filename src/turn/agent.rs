@@ -136,7 +136,13 @@ impl Agent {
     /// # Errors
     /// When the log cannot be written.
     pub fn say(&mut self, message: Message) -> Result<(), SessionError> {
-        let entry = self.parts.session.append(Fact::Message(message.clone()))?;
+        self.say_after(Vec::new(), message)
+    }
+
+    /// Logs facts and the message that follows from them, together, and keeps it for the next request.
+    fn say_after(&mut self, mut facts: Vec<Fact>, message: Message) -> Result<(), SessionError> {
+        facts.push(Fact::Message(message.clone()));
+        let entry = self.parts.session.append_all(facts)?;
         self.keep(message.clone());
         self.parts.history.push(entry, message);
         Ok(())
@@ -215,19 +221,19 @@ impl Agent {
         loop {
             let next = self.parts.steering.borrow_mut().pop_front();
             let Some(text) = next else { break };
-            self.parts.session.append(Fact::Delivery { what: "steer".to_owned(), before_call })?;
-            self.say(Message::User { origin: Origin::Steer, text })?;
+            let delivery = Fact::Delivery { what: "steer".to_owned(), before_call };
+            self.say_after(vec![delivery], Message::User { origin: Origin::Steer, text })?;
         }
         for job in self.parts.world.exec.jobs() {
             if !self.is_news(&job) {
                 continue;
             }
             let text = job_line(&job);
+            let mut facts = Vec::new();
             if !job.state.alive() {
-                self.parts.session.append(job_exited(&job))?;
-                self.parts.session.append(Fact::Delivery { what: job.id.clone(), before_call })?;
+                facts.extend([job_exited(&job), Fact::Delivery { what: job.id.clone(), before_call }]);
             }
-            self.say(Message::User { origin: Origin::Job, text })?;
+            self.say_after(facts, Message::User { origin: Origin::Job, text })?;
             self.jobs_told.insert(job.id, job.state);
         }
         if !turn.reminded && turn.since_tasks >= STALE_TASKS_AFTER && self.parts.tools.tasks().open_count() > 0 {

@@ -13,7 +13,7 @@ mod stamp;
 mod testing;
 mod tree;
 
-pub use base::{Base, BaseFile, BaseKind};
+pub use base::{BASE_FILE, Base, BaseFile, BaseKind};
 pub use copy::copy;
 pub use git::{Git, GitState};
 pub use protect::Protected;

@@ -172,6 +172,11 @@ impl Tree {
         self.files.get_or_init(list)
     }
 
+    /// All paths as of the last `digest`, sorted by their bytes.
+    pub(super) fn listed(&self) -> impl Iterator<Item = (&Path, Kind, String)> {
+        self.entries.iter().map(|entry| (entry.path.as_path(), entry.kind, hex(&entry.hash)))
+    }
+
     /// What the last `digest` could not read, as a person may be told.
     pub fn unread(&self) -> &[String] {
         &self.unread

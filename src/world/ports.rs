@@ -335,6 +335,11 @@ pub trait Clock {
 /// Chance, per purpose, so that one more draw for one purpose does not move the others.
 pub trait Ids {
     fn draw(&self, purpose: &'static str) -> u64;
+
+    /// What every draw follows from, as hex, so that a replay can draw the same; `None` when nothing can be told.
+    fn seed(&self) -> Option<String> {
+        None
+    }
 }
 
 /// spettro's own environment.

@@ -81,6 +81,12 @@ impl Secrets {
         self.table.is_none()
     }
 
+    /// The names, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let names: BTreeSet<&String> = self.table.iter().flat_map(|table| table.values.values()).collect();
+        names.into_iter().cloned().collect()
+    }
+
     /// True when `value` is a secret as a whole.
     pub fn is_secret(&self, value: &str) -> bool {
         self.table.as_ref().is_some_and(|table| {

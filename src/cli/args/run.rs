@@ -103,6 +103,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR", help_heading = "Sessions")]
     pub session_dir: Option<PathBuf>,
 
+    /// At the end, also write the session to this new file, for replay (`spettro cassette`)
+    #[arg(long, value_name = "FILE", help_heading = "Sessions")]
+    pub cassette: Option<PathBuf>,
+
     /// Keep no session
     #[arg(long, conflicts_with_all = ["resume", "session_dir"], help_heading = "Sessions")]
     pub ephemeral: bool,

@@ -144,6 +144,7 @@ impl Go<'_> {
             run: run_id.to_owned(),
         };
         let steering = desk.steering.clone();
+        let hidden = secrets.clone();
         let parts = RunParts {
             world: world.clone(),
             halt,
@@ -171,7 +172,7 @@ impl Go<'_> {
             replayed: None,
         };
         let mut signals = Some(signals);
-        let result = match Run::prepare(parts, &mut signals).await {
+        let mut result = match Run::prepare(parts, &mut signals).await {
             Ok(run) if ephemeral.is_some() => run.drive(signals).await,
             Ok(run) => {
                 // What is asked becomes facts, and those come after the ones that begin a run.
@@ -188,6 +189,9 @@ impl Go<'_> {
             let messages = if undelivered == 1 { "message" } else { "messages" };
             console
                 .notice(&format!("{undelivered} steering {messages} did not reach the agent; a resume delivers them"));
+        }
+        if let Some(file) = &args.cassette {
+            super::record::write(&session, file, &hidden, &console, &mut result);
         }
         drop(lock);
         Ok(result)

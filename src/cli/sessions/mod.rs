@@ -67,7 +67,7 @@ fn read(dir: &Path) -> Result<(session::Header, Vec<session::Line>, State), Fail
 }
 
 /// One line without control characters.
-fn plain(text: &str, most: usize) -> String {
+pub(super) fn plain(text: &str, most: usize) -> String {
     let mut out: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most + 1).collect();
     if out.chars().count() > most {
         out = out.chars().take(most.saturating_sub(1)).collect::<String>() + "…";

@@ -42,11 +42,9 @@ impl Loop {
         digest
     }
 
-    /// Writes down what a listing gave, for a replay. A log that takes no more ends the run by its next fact.
+    /// Writes down what a listing gave, for a replay.
     fn listed(&self, digest: Option<String>, changed: Vec<ListedChange>) {
-        if let Err(error) = self.session.aside(Fact::Listing { digest, changed }) {
-            tracing::warn!(%error, "a listing cannot be logged");
-        }
+        self.session.aside(Fact::Listing { digest, changed });
     }
 
     /// Runs the checks of an iteration; with `skip` they are all `not_run`.

@@ -148,6 +148,8 @@ pub(super) fn start_fact(parts: &RunParts, resumed: bool, git: &GitState, frozen
             git_prefix: git.prefix.clone(),
             removed: parts.removed.clone(),
             config: (parts.config.digest != frozen.config_digest).then(|| parts.config.yaml.clone()),
+            id_seed: parts.world.ids.seed(),
+            redacted: parts.secrets.names(),
         })),
     )
 }

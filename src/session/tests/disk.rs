@@ -53,6 +53,17 @@ fn full() {
     assert_eq!(kind_of(&small), std::io::ErrorKind::FileTooLarge);
     assert_eq!(read_text(&path), content, "disk and memory agree");
 
+    // Of facts written together all stand, or none: here the first of them would have fitted.
+    let session_of_two = lab.create("two");
+    let mut both = 0;
+    while let Ok(seq) = session_of_two.append_all([user("short"), user(&"x".repeat(10_000))]) {
+        both = seq;
+        assert!(both < 100, "the limit is never met");
+    }
+    let (_, lines) = Session::read(&lab.dir("two")).expect("whole lines");
+    assert_eq!(lines.len() as u64, both);
+    assert!(both >= 2 && both.is_multiple_of(2), "{both}");
+
     // The wire log fails by itself; what it gave an offset for is whole.
     let body = vec![b'y'; 5_000];
     let mut named = Vec::new();

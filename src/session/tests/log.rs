@@ -115,6 +115,50 @@ fn entries_hang_on_the_tip_and_only_they_move_it() {
 }
 
 #[test]
+fn facts_of_one_write_stand_as_if_each_had_its_own() {
+    let lab = Lab::new();
+    let heard = [Rc::new(Heard::default()), Rc::new(Heard::default())];
+    let [apart, together] = ["s-1", "s-2"];
+    let session = lab.create_for(apart, vec![Rc::<Heard>::clone(&heard[0])]);
+    for fact in samples() {
+        session.append(fact).expect("appended");
+    }
+    let session = lab.create_for(together, vec![Rc::<Heard>::clone(&heard[1])]);
+    let count = samples().len() as u64;
+    assert_eq!(session.append_all(samples()).expect("appended"), count, "the last line's seq");
+    assert_eq!(session.append_all([]).expect("nothing is something to append"), count);
+    let lines = |id: &str| {
+        let text = read_text(&lab.dir(id).join("session.jsonl"));
+        text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(together), lines(apart));
+    let told = heard.map(|heard| {
+        let records = heard.0.take();
+        records.into_iter().map(|record| (record.seq, record.fact, record.event)).collect::<Vec<_>>()
+    });
+    assert!(!told[0].is_empty());
+    assert_eq!(told[0], told[1], "the same events in the same order");
+}
+
+#[test]
+fn one_refused_fact_refuses_those_that_were_to_be_written_with_it() {
+    let lab = Lab::new();
+    let session = lab.create("s");
+    session.append(user("a")).expect("appended");
+    let path = lab.dir("s").join("session.jsonl");
+    let before = read_text(&path);
+    let refused = session.append_all([user("b"), Fact::Tip { entry: "e3".into() }, user("c")]);
+    assert!(matches!(refused, Err(SessionError::Io { .. })), "e3 comes after its tip: {refused:?}");
+    assert_eq!(read_text(&path), before);
+    let facts = [user("b"), user("c"), Fact::Tip { entry: "e2".into() }, user("d")];
+    assert_eq!(session.append_all(facts).expect("e2 is one of them"), 5);
+    let (_, lines) = Session::read(&lab.dir("s")).expect("read");
+    let parents: Vec<_> = lines.iter().map(|line| line.parent.as_deref()).collect();
+    assert_eq!(parents, [None, Some("e1"), Some("e2"), None, Some("e2")]);
+    assert_eq!(session.last_entry(), 5);
+}
+
+#[test]
 fn an_entry_of_an_unknown_kind_is_hung_on_and_a_label_is_not() {
     let lab = Lab::new();
     let text = format!(

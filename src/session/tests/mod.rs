@@ -345,6 +345,8 @@ pub(crate) fn run(run: &str) -> Fact {
         git_prefix: None,
         removed: Vec::new(),
         config: None,
+        id_seed: None,
+        redacted: Vec::new(),
     }))
 }
 

@@ -199,21 +199,22 @@ impl Agent {
         };
         let output = Output::of(&done);
         self.parts.history.changed(&ran.changed);
-        self.parts.session.append(Fact::Tool(Box::new(done)))?;
+        let mut facts = vec![Fact::Tool(Box::new(done))];
         if let Some(job) = &ran.job {
             let jobs = self.parts.world.exec.jobs();
             let command = jobs.into_iter().find(|one| one.id == *job).map_or(ran.summary.clone(), |one| one.command);
-            self.parts.session.append(Fact::JobStarted { job: job.clone(), command })?;
+            facts.push(Fact::JobStarted { job: job.clone(), command });
         }
         if let Some(graph) = &ran.tasks {
-            self.parts.session.append(Fact::Tasks { graph: graph.clone() })?;
+            facts.push(Fact::Tasks { graph: graph.clone() });
         }
-        self.say(Message::Tool {
+        let result = Message::Tool {
             call_id: call.id.clone(),
             tool: ran.tool.clone(),
             text: ran.text.clone(),
             is_error: ran.status != ToolStatus::Ok,
-        })?;
+        };
+        self.say_after(facts, result)?;
         self.parts.history.output(self.parts.session.last_entry(), output);
         Ok(())
     }
