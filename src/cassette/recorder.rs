@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::records::hex;
 use crate::event::Leaked;
 use crate::session::{Blob, CommandEnd, CommandRun, Fact, INLINE_BYTES, JobSeen, Printed, Session};
-use crate::world::{Boxed, Captured, Command, CommandKind, Exec, ExecError, Finished, JobInfo, JobState};
+use crate::world::{Boxed, Captured, Command, CommandKind, Exec, ExecError, Finished, JobInfo, JobState, Secrets};
 
 /// The places that a command may name, and that are others in a replay.
 #[derive(Debug, Clone)]
@@ -22,6 +22,8 @@ pub struct Places {
     pub workspace: PathBuf,
     /// The top of the repository that the workspace is in.
     pub repository: Option<PathBuf>,
+    /// What a recording has other words for.
+    pub secrets: Secrets,
 }
 
 impl Places {
@@ -39,12 +41,11 @@ impl Places {
             // where spettro's own files are.
             let asked = command.argv.iter().skip_while(|arg| *arg != "git").filter(|arg| !arg.starts_with(":("));
             asked.for_each(|arg| put(&self.by_role(arg)));
-            command.env.iter().for_each(|(name, value)| put(&format!("{name}={}", self.by_role(value))));
         } else {
-            command.argv.iter().for_each(|arg| put(arg));
-            // Values may be masked where a configuration is stored.
-            command.env.iter().for_each(|(name, _)| put(name));
+            command.argv.iter().for_each(|arg| put(&self.secrets.redact_str(arg)));
         }
+        // Of git's the values are places; others may be masked where a configuration is stored.
+        command.env.iter().for_each(|(name, _)| put(name));
         hex(&hash.finalize())
     }
 

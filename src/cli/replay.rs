@@ -11,7 +11,7 @@ use super::live::Shelf;
 use super::run::Exit;
 use crate::cassette::Tape;
 use crate::event::Outcome;
-use crate::replay::{Options, ReplayError, Report, replay as again};
+use crate::replay::{Chunks, Options, ReplayError, Report, replay as again};
 
 /// Replays, prints the report, and gives the exit code.
 pub fn replay(args: &ReplayArgs, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
@@ -49,17 +49,60 @@ fn look(args: &ReplayArgs) -> Result<Report, Failure> {
         from_tape: args.from_tape.iter().map(|part| (*part).into()).collect(),
         temporary: temporary(),
         clock_offset: Duration::ZERO,
+        env: Vec::new(),
+        backwards: false,
     };
-    once(&tape, &options)
+    let mut report = once(&tape, &options)?;
+    for number in 2..=args.times {
+        report.vary(format!("time {number}"), &once(&tape, &options)?);
+    }
+    if args.perturb {
+        for (what, options) in perturbed(&options) {
+            report.vary(what.to_owned(), &once(&tape, &options)?);
+        }
+        // A mask of the whole process: set for one replay, and put back.
+        let mask = umask(rustix::fs::Mode::from_raw_mode(0o002));
+        let other = once(&tape, &options);
+        umask(mask);
+        report.vary("umask 002".to_owned(), &other?);
+        let deeper = tempfile::Builder::new()
+            .prefix("another folder, with a longer name than any recording has ")
+            .tempdir_in(&options.temporary)
+            .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
+        let other = once(&tape, &Options { temporary: deeper.path().to_owned(), ..options })?;
+        report.vary("in another folder".to_owned(), &other);
+    }
+    Ok(report)
 }
 
-/// One replay on a runtime of its own.
+fn umask(mask: rustix::fs::Mode) -> rustix::fs::Mode {
+    rustix::process::umask(mask)
+}
+
+/// One thing after another that must not matter.
+fn perturbed(options: &Options) -> Vec<(&'static str, Options)> {
+    let variables = [
+        ("HOME", "/nonexistent/home"),
+        ("SPETTRO_HOME", "/nonexistent/spettro"),
+        ("TMPDIR", "/nonexistent/tmp"),
+        ("TZ", "Pacific/Kiritimati"),
+        ("LANG", "tr_TR.UTF-8"),
+        ("LC_ALL", "tr_TR.UTF-8"),
+    ];
+    let env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let years = Duration::from_secs(3 * 366 * 86_400 + 12_345);
+    vec![
+        ("other variables", Options { env, ..options.clone() }),
+        ("three years later", Options { clock_offset: years, ..options.clone() }),
+        ("folders listed backwards", Options { backwards: true, ..options.clone() }),
+        ("replies in one piece", Options { chunks: Chunks::Whole, ..options.clone() }),
+        ("replies byte by byte", Options { chunks: Chunks::Bytes, ..options.clone() }),
+        ("replies in random pieces", Options { chunks: Chunks::Random(0x5eed), ..options.clone() }),
+    ]
+}
+
 fn once(tape: &Rc<Tape>, options: &Options) -> Result<Report, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .map_err(|error| Failure::new(Outcome::Environment, format!("start the runtime: {error}")))?;
-    let local = tokio::task::LocalSet::new();
-    Ok(local.block_on(&runtime, again(tape, options))?)
+    Ok(again(tape, options)?)
 }
 
 fn temporary() -> PathBuf {
@@ -102,7 +145,7 @@ impl From<ReplayError> for Failure {
     fn from(error: ReplayError) -> Self {
         match error {
             ReplayError::Session(error) => error.into(),
-            ReplayError::Scratch(..) => Failure::new(Outcome::Environment, error)
+            ReplayError::Scratch(..) | ReplayError::Runtime(_) => Failure::new(Outcome::Environment, error)
                 .hint("`TMPDIR` names the folder for temporary files"),
             ReplayError::Inside(_) => Failure::new(Outcome::Environment, error)
                 .hint("set `TMPDIR` to a folder outside of any repository"),

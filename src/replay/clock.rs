@@ -5,13 +5,15 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::cursor::Cursor;
 use crate::session::{Fact, Message};
-use crate::world::{Boxed, Clock, Env, Ids};
+use crate::world::{Boxed, Clock, Dir, DirEntry, Env, Ids, RealDir, WalkOptions};
 
 /// The recorded time of day, and a time that passes only when somebody sleeps.
 pub struct TapeClock {
@@ -127,15 +129,33 @@ impl Ids for TapeIds {
     }
 }
 
-/// No variables: a replay needs no key, and finds none.
-pub struct NoEnv;
+/// Only the given variables: a replay needs no key, and finds none.
+#[derive(Default)]
+pub struct FewVars(pub Vec<(String, String)>);
 
-impl Env for NoEnv {
-    fn var(&self, _name: &str) -> Option<String> {
-        None
+impl Env for FewVars {
+    fn var(&self, name: &str) -> Option<String> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
     }
 
     fn vars(&self) -> Vec<(String, String)> {
-        Vec::new()
+        self.0.clone()
+    }
+}
+
+/// Lists everything backwards: what a replay makes of a folder must not depend on it.
+pub struct Backwards(pub RealDir);
+
+impl Dir for Backwards {
+    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        let mut entries = self.0.list(path)?;
+        entries.reverse();
+        Ok(entries)
+    }
+
+    fn walk(&self, root: &Path, options: WalkOptions) -> (Vec<PathBuf>, Vec<String>) {
+        let (mut paths, errors) = self.0.walk(root, options);
+        paths.reverse();
+        (paths, errors)
     }
 }

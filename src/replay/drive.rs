@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::answers::TapeAnswers;
-use super::clock::{NoEnv, TapeClock, TapeIds};
+use super::clock::{Backwards, FewVars, TapeClock, TapeIds};
 use super::cursor::{Cursor, Stop};
 use super::exec::TapeExec;
 use super::model::TapeModel;
@@ -17,6 +17,7 @@ use super::scratch::Scratch;
 use super::{Endpoints, Options};
 use crate::event::{Outcome, RunResult};
 use crate::goal::{Cause, Config, Replayed, Run, RunParts, early};
+use crate::model::Endpoint;
 use crate::process::{SignalEvent, Signals};
 use crate::session::{self, Fact, Frozen, Line, Session};
 use crate::workspace::{Listed, Listings};
@@ -33,6 +34,8 @@ pub struct Again<'a> {
     pub config: Config,
     pub endpoints: &'a Endpoints,
     pub options: &'a Options,
+    /// The window that a resume's configuration names.
+    pub named_window: Option<u64>,
     /// By path, how the files were that ever differed from the baseline.
     pub base_files: &'a BTreeMap<PathBuf, String>,
 }
@@ -49,10 +52,10 @@ impl Again<'_> {
                 self.scratch.places(PathBuf::new()),
                 Rc::new(session::Spool::new(PathBuf::new())),
             )),
-            dir: Rc::new(RealDir),
+            dir: if self.options.backwards { Rc::new(Backwards(RealDir)) } else { Rc::new(RealDir) },
             clock: clock.clone(),
             ids: Rc::new(TapeIds { failed: model.failed() }),
-            env: Rc::new(NoEnv),
+            env: Rc::new(FewVars(self.options.env.clone())),
             transport: Rc::new(model),
         };
         (world, clock)
@@ -74,13 +77,18 @@ impl Again<'_> {
         let steering: Rc<RefCell<VecDeque<String>>> = Rc::default();
         cursor.begin(session.clone(), steering.clone());
         let (told, signals) = Signals::scripted();
-        let fresh = lines.is_empty();
+        // As a resume knows it: what an overflow has taught stays learnt.
+        let learned = session::fold(&lines).window_tokens.unwrap_or(u64::MAX);
+        let agent = &self.endpoints.agent;
+        let window_tokens = self.named_window.filter(|window| *window != agent.window_tokens);
+        let window_tokens = window_tokens.unwrap_or(agent.window_tokens.min(learned));
+        let endpoint = Endpoint { window_tokens, ..agent.clone() };
         let parts = RunParts {
             world: world.clone(),
             halt: halt.clone(),
             session: session.clone(),
             lines,
-            endpoint: self.endpoints.agent.clone(),
+            endpoint,
             judge: self.endpoints.judge.clone(),
             summarizer: self.endpoints.summarizer.clone(),
             title: self.frozen.title.clone(),
@@ -112,7 +120,7 @@ impl Again<'_> {
                 Ok(run) => {
                     run.drive(signals).await;
                 }
-                Err(cause) => not_begun(&session, &start.run, cause, fresh),
+                Err(cause) => not_begun(&session, &start.run, cause),
             }
         };
         let outside = Outside { session: &session, halt: &halt, told: &told };
@@ -127,7 +135,7 @@ impl Again<'_> {
 }
 
 /// A run that could not begin ends as it did.
-fn not_begun(session: &Session, run: &str, cause: Cause, _fresh: bool) {
+fn not_begun(session: &Session, run: &str, cause: Cause) {
     let result: RunResult = early(run, cause.outcome, cause.message, cause.hint);
     let end = session::End { run: run.to_owned(), outcome: cause.outcome, result: Box::new(result), leaked: Vec::new() };
     if let Err(error) = session.append(Fact::End(Box::new(end))) {

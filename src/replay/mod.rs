@@ -27,7 +27,7 @@ use std::time::Duration;
 
 pub use finding::{Aspect, Compared, Divergence, Guess, Standing};
 pub use model::{Chunks, Faults};
-pub use report::{ChangedPart, Report};
+pub use report::{ChangedPart, Report, Variant};
 pub use session::replay;
 
 use crate::goal::{Problem, Source};
@@ -44,6 +44,10 @@ pub struct Options {
     pub temporary: PathBuf,
     /// Added to the recorded time of day.
     pub clock_offset: Duration,
+    /// Variables that the replay sees; a recording needs none.
+    pub env: Vec<(String, String)>,
+    /// Folders are listed backwards.
+    pub backwards: bool,
 }
 
 /// The endpoints of a session.
@@ -66,6 +70,8 @@ pub enum ReplayError {
     Scratch(PathBuf, std::io::Error),
     #[error("the scratch folder `{}` would be inside a git repository", .0.display())]
     Inside(PathBuf),
+    #[error("start the runtime: {0}")]
+    Runtime(std::io::Error),
     #[error(transparent)]
     Session(#[from] crate::session::SessionError),
 }

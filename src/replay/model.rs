@@ -15,6 +15,7 @@ use super::finding::{Aspect, Guess};
 use super::locate::{first_difference, locate, value};
 use crate::cassette::{Attempt, Exchange};
 use crate::event::{Lane, Micros};
+use crate::session::{Fact, Message};
 use crate::world::{Body, Boxed, HttpBody, HttpRequest, HttpResponse, Transport, TransportError};
 
 /// What becomes of recorded attempts that failed.
@@ -183,8 +184,18 @@ impl TapeModel {
             _ if tool && lane == Lane::Agent => Guess::ToolResult,
             _ if pointer.starts_with("/tools") => Guess::ToolSchema,
             _ if pointer.starts_with("/system") || pointer.starts_with("/instructions") => Guess::Prompt,
-            _ => guess(recorded, now).unwrap_or(Guess::Unknown),
+            _ => guess(recorded, now).unwrap_or_else(|| self.spoken(lane, recorded, now)),
         }
+    }
+
+    /// Whether a text is the result of a tool, by what the recording says.
+    fn spoken(&self, lane: Lane, recorded: &str, now: &str) -> Guess {
+        let part = &self.cursor.part;
+        let result = part.loops.iter().any(|&at| match part.fact(at) {
+            Fact::Message(Message::Tool { text, .. }) => text == recorded || text == now,
+            _ => false,
+        });
+        if lane == Lane::Agent && result { Guess::ToolResult } else { Guess::Unknown }
     }
 
     /// Whether the fronts differ in nothing but hints.

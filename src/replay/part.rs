@@ -19,25 +19,25 @@ pub struct Part {
     pub base: Vec<usize>,
     /// Whether the run came to its end; otherwise spettro died, and the tape stops in the middle.
     pub ended: bool,
+    /// Behind its end stand facts that are no run's: of a verb that edits a session.
+    pub edited: bool,
     calls: BTreeMap<(Lane, u64), usize>,
 }
 
 impl Part {
-    /// The runs of a tape, and whether facts stand behind an end that are no run's (of a verb that edits a session).
-    pub fn all(tape: &Rc<Tape>) -> (Vec<Part>, bool) {
+    /// The runs of a tape.
+    pub fn all(tape: &Rc<Tape>) -> Vec<Part> {
         let facts = tape.facts();
         let starts: Vec<usize> = (0..facts.len()).filter(|&at| matches!(facts[at].fact, Fact::Run(_))).collect();
-        let mut foreign = false;
         let parts = starts.iter().enumerate().map(|(index, &at)| {
             let from = if index == 0 { 0 } else { at };
             let to = starts.get(index + 1).copied().unwrap_or(facts.len());
             let end = (from..to).find(|&at| matches!(facts[at].fact, Fact::End(_)));
             let last = end.map_or(to, |end| end + 1);
-            foreign |= facts[last..to].iter().any(|line| track(&line.fact) == Track::Loop);
-            Part::new(tape, from..last, at, end.is_some())
+            let edited = facts[last..to].iter().any(|line| track(&line.fact) == Track::Loop);
+            Part { edited, ..Part::new(tape, from..last, at, end.is_some()) }
         });
-        let parts = parts.collect();
-        (parts, foreign)
+        parts.collect()
     }
 
     fn new(tape: &Rc<Tape>, range: Range<usize>, at: usize, ended: bool) -> Part {
@@ -53,6 +53,7 @@ impl Part {
             loops: of(Track::Loop),
             base: of(Track::Baseline),
             ended,
+            edited: false,
             calls: calls.collect(),
             tape: Rc::clone(tape),
             range,

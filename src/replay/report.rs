@@ -37,6 +37,18 @@ pub struct Report {
     pub diverged: Vec<Divergence>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Further replays, each with what was another way in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<Variant>,
+}
+
+/// A further replay of the same recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Variant {
+    pub what: String,
+    pub standing: Standing,
+    /// It found what the first one found.
+    pub agrees: bool,
 }
 
 impl Report {
@@ -50,6 +62,18 @@ impl Report {
         } else {
             Standing::Identical
         }
+    }
+
+    /// Takes the report of a further replay. One that does not agree is a divergence, whatever it says itself.
+    pub fn vary(&mut self, what: String, other: &Report) {
+        let agrees = self.compared == other.compared && self.diverged == other.diverged;
+        if !agrees {
+            self.standing = Standing::Diverged;
+            let new = other.diverged.iter().filter(|divergence| !self.diverged.contains(divergence)).cloned();
+            let new: Vec<Divergence> = new.collect();
+            self.diverged.extend(new);
+        }
+        self.variants.push(Variant { what, standing: other.standing, agrees });
     }
 
     pub const fn outcome(&self) -> Outcome {
@@ -88,6 +112,10 @@ impl Report {
         }
         for warning in &self.warnings {
             let _ = writeln!(out, "warning: {warning}");
+        }
+        for variant in &self.variants {
+            let agrees = if variant.agrees { "the same" } else { "another result" };
+            let _ = writeln!(out, "  again, {}: {agrees}", variant.what);
         }
         for one in &self.compared {
             let standing = match one.standing {

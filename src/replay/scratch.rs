@@ -12,7 +12,7 @@ use super::cursor::Cursor;
 use crate::cassette::Places;
 use crate::event::Record;
 use crate::session::{Fact, Line, Listener, Purpose, RunStart};
-use crate::world::Roots;
+use crate::world::{Roots, Secrets};
 
 pub struct Scratch {
     folder: tempfile::TempDir,
@@ -24,7 +24,7 @@ pub struct Scratch {
 
 impl Scratch {
     /// `parent`: where temporary folders are made.
-    pub fn new(parent: &Path, start: &RunStart, repository: bool) -> Result<Scratch, ReplayError> {
+    pub fn new(parent: &Path, start: &RunStart, git: Asked) -> Result<Scratch, ReplayError> {
         let io = |error| ReplayError::Scratch(parent.to_owned(), error);
         let folder = tempfile::Builder::new().prefix("spettro-replay-").tempdir_in(parent).map_err(io)?;
         let canonical = folder.path().canonicalize().map_err(io)?;
@@ -33,13 +33,15 @@ impl Scratch {
             return Err(ReplayError::Inside(canonical));
         }
         let top = canonical.join("workspace");
-        let workspace = match &start.git_prefix {
+        let inside = start.git_prefix.as_deref().or((git == Asked::FromWithin).then_some("inside"));
+        let workspace = match inside {
             // A path that leads out of the folder is none that was recorded.
             Some(prefix) if Path::new(prefix).components().all(|c| matches!(c, std::path::Component::Normal(_))) => {
                 top.join(prefix)
             }
             _ => top.clone(),
         };
+        let repository = git != Asked::Never;
         std::fs::create_dir_all(&workspace).map_err(io)?;
         let scratch = Scratch { folder, top, workspace, repository };
         if repository {
@@ -58,7 +60,8 @@ impl Scratch {
     }
 
     pub fn places(&self, session: PathBuf) -> Places {
-        Places { session, workspace: self.workspace.clone(), repository: self.repository.then(|| self.top.clone()) }
+        let repository = self.repository.then(|| self.top.clone());
+        Places { session, workspace: self.workspace.clone(), repository, secrets: Secrets::default() }
     }
 
     /// What HEAD says, in the files from which it is read.
@@ -66,10 +69,8 @@ impl Scratch {
         let git = self.top.join(".git");
         let plain = |name: &&str| !name.split('/').any(|part| matches!(part, "" | "." | ".."));
         let Some(branch) = branch.filter(plain) else {
-            return match commit {
-                Some(commit) => std::fs::write(git.join("HEAD"), format!("{commit}\n")),
-                None => Ok(()),
-            };
+            let head = commit.map_or("ref: refs/heads/main\n".to_owned(), |commit| format!("{commit}\n"));
+            return std::fs::write(git.join("HEAD"), head);
         };
         std::fs::write(git.join("HEAD"), format!("ref: refs/heads/{branch}\n"))?;
         let reference = git.join("refs/heads").join(branch);
@@ -84,8 +85,27 @@ impl Scratch {
 }
 
 /// Whether spettro's own git was asked in a recording.
-pub fn asked_git<'a>(mut facts: impl Iterator<Item = &'a Line>) -> bool {
-    facts.any(|line| matches!(&line.fact, Fact::Command(run) if run.purpose == Purpose::Git))
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    Never,
+    AtTheTop,
+    /// From a folder inside its repository.
+    FromWithin,
+}
+
+impl Asked {
+    pub fn of(facts: &[Line]) -> Asked {
+        let asked = facts.iter().filter_map(|line| match &line.fact {
+            Fact::Command(run) if run.purpose == Purpose::Git => Some(run.label.as_str()),
+            _ => None,
+        });
+        asked.fold(Asked::Never, |asked, label| match asked {
+            // Only there it may be that the repository ignores the workspace.
+            _ if label == "git check-ignore" => Asked::FromWithin,
+            Asked::Never => Asked::AtTheTop,
+            asked => asked,
+        })
+    }
 }
 
 /// Lets HEAD stand where the recording found it after each turn.
@@ -105,18 +125,23 @@ impl Listener for Heads {
         }
         let part = &self.cursor.part;
         let ahead = (self.cursor.frontier()..part.range.end).map(|at| part.fact(at));
-        // What the result says at the end is the last word; before that what progress was measured from.
-        let found = ahead.into_iter().find_map(|fact| match fact {
-            Fact::Progress(progress) if progress.iteration > 0 => Some((progress.head.clone(), None)),
-            Fact::End(end) => {
-                let changes = end.result.changes.clone().unwrap_or_default();
-                Some((changes.head, changes.branch))
+        // What progress was measured from, and at the end of the run what its result says.
+        let mut commit = None;
+        for fact in ahead.take_while(|fact| !matches!(fact, Fact::Turn { .. })) {
+            match fact {
+                Fact::Progress(progress) if progress.iteration > 0 => commit.clone_from(&progress.head),
+                Fact::End(end) => {
+                    if let Some(changes) = &end.result.changes {
+                        commit = commit.or_else(|| changes.head.clone());
+                        self.branch.replace(changes.branch.clone());
+                    }
+                    break;
+                }
+                _ => {}
             }
-            _ => None,
-        });
-        let Some((commit, branch)) = found else { return };
-        if branch.is_some() {
-            self.branch.replace(branch);
+        }
+        if commit.is_none() {
+            return;
         }
         if let Err(error) = self.scratch.head(self.branch.borrow().as_deref(), commit.as_deref()) {
             tracing::error!(%error, "HEAD cannot be set");

@@ -12,8 +12,8 @@ use super::drive::Again;
 use super::finding::{Aspect, Divergence, Guess, Standing};
 use super::part::Part;
 use super::report::{ChangedPart, Report, compared};
-use super::scratch::{Heads, Scratch, asked_git};
-use super::clock::NoEnv;
+use super::scratch::{Asked, Heads, Scratch};
+use super::clock::FewVars;
 use super::{Endpoints, Options, ReplayError};
 use crate::cassette::Tape;
 use crate::event::Lane;
@@ -28,14 +28,14 @@ const REPORT_VERSION: u32 = 1;
 ///
 /// # Errors
 /// When there is nothing that could be replayed, or no place to do it in.
-pub async fn replay(tape: &Rc<Tape>, options: &Options) -> Result<Report, ReplayError> {
+pub fn replay(tape: &Rc<Tape>, options: &Options) -> Result<Report, ReplayError> {
     if !tape.is_session() {
         return Err(ReplayError::RepliesOnly(tape.head().provenance.clone()));
     }
     let frozen = tape.frozen().ok_or_else(|| ReplayError::Lacks("what the session froze at its start".to_owned()))?;
-    let (parts, foreign) = Part::all(tape);
+    let parts = Part::all(tape);
     let first = parts.first().ok_or_else(|| ReplayError::Lacks("a run".to_owned()))?;
-    let scratch = Rc::new(Scratch::new(&options.temporary, &first.start, asked_git(tape.facts().iter()))?);
+    let scratch = Rc::new(Scratch::new(&options.temporary, &first.start, Asked::of(tape.facts()))?);
     let config = config(&frozen.config, &scratch.workspace)?;
     let (endpoints, catalogue) = endpoints(frozen, &config)?;
     let mut changed_parts = changed_parts(frozen, &config, &endpoints, catalogue, options);
@@ -50,14 +50,17 @@ pub async fn replay(tape: &Rc<Tape>, options: &Options) -> Result<Report, Replay
         changed: std::mem::take(&mut changed_parts),
         diverged: Vec::new(),
         warnings: Vec::new(),
+        variants: Vec::new(),
     };
     if report.changed.iter().any(|part| !part.from_tape) {
         report.compared = compared(&BTreeMap::new(), &[], 0, Some("not replayed"), None);
         report.standing = Report::overall(&report.compared, &report.changed);
         return Ok(report);
     }
-    let mut whole = Whole { tape, frozen, options, scratch, endpoints, config, base_files: base_files(tape.facts()) };
-    whole.all(parts, foreign, &mut report).await?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(ReplayError::Runtime)?;
+    let base_files = base_files(tape.facts());
+    let mut whole = Whole { tape, frozen, options, scratch, endpoints, config, base_files, runtime };
+    whole.all(parts, &mut report)?;
     Ok(report)
 }
 
@@ -70,7 +73,7 @@ fn config(yaml: &str, workspace: &Path) -> Result<Config, ReplayError> {
         value: workspace.to_string_lossy().into_owned(),
     };
     let overrides = Overrides { settings: vec![setting], checks: Vec::new() };
-    let loaded = load(&source, &overrides, &NoEnv, None, workspace).map_err(ReplayError::Config)?;
+    let loaded = load(&source, &overrides, &FewVars::default(), None, workspace).map_err(ReplayError::Config)?;
     let digest = crate::goal::goal_digest(yaml);
     Ok(Config { goal_file: None, yaml: yaml.to_owned(), digest, ..loaded.config })
 }
@@ -83,7 +86,7 @@ fn endpoints(frozen: &Frozen, config: &Config) -> Result<(Endpoints, Vec<Changed
         let stored: Endpoint = serde_json::from_value(stored.clone())
             .map_err(|error| ReplayError::Lacks(format!("a readable endpoint of the {lane}: {error}")))?;
         // A provider that is not known here any more changes nothing about what was recorded.
-        let Ok(fresh) = resolve(spec, &config.providers, &config.prices, &NoEnv) else { return Ok(Some(stored)) };
+        let Ok(fresh) = resolve(spec, &config.providers, &config.prices, &FewVars::default()) else { return Ok(Some(stored)) };
         let sizes = |endpoint: &Endpoint| {
             let price = endpoint.price.as_ref().map(|price| serde_json::to_string(price).unwrap_or_default());
             format!(
@@ -147,6 +150,17 @@ fn base_files(facts: &[Line]) -> BTreeMap<PathBuf, String> {
     files
 }
 
+/// How often the workspace was listed, when it was the same each time: then there is no effect to be repeated.
+fn unchanged(facts: &[Line]) -> Option<u64> {
+    let digests = facts.iter().filter_map(|line| match &line.fact {
+        Fact::Listing { digest, .. } => Some(digest.as_ref()),
+        _ => None,
+    });
+    let digests: Vec<&String> = digests.collect::<Option<_>>()?;
+    let first = digests.first()?;
+    digests.iter().all(|digest| digest == first).then_some(digests.len() as u64)
+}
+
 struct Whole<'a> {
     tape: &'a Rc<Tape>,
     frozen: &'a Frozen,
@@ -155,10 +169,11 @@ struct Whole<'a> {
     endpoints: Endpoints,
     config: Config,
     base_files: BTreeMap<PathBuf, String>,
+    runtime: tokio::runtime::Runtime,
 }
 
 impl Whole<'_> {
-    async fn all(&mut self, parts: Vec<Part>, foreign: bool, report: &mut Report) -> Result<(), ReplayError> {
+    fn all(&mut self, parts: Vec<Part>, report: &mut Report) -> Result<(), ReplayError> {
         let mut counts: BTreeMap<Aspect, u64> = BTreeMap::new();
         let mut dir: Option<PathBuf> = None;
         let mut cut_short = None;
@@ -166,7 +181,7 @@ impl Whole<'_> {
         for (index, part) in parts.into_iter().enumerate() {
             let number = index as u64 + 1;
             let cursor = Rc::new(Cursor::new(part, number, report.iterations, report.steps));
-            let stop = self.one(&cursor, &mut dir).await?;
+            let stop = self.one(&cursor, &mut dir)?;
             report.runs = number;
             (report.iterations, report.steps) = cursor.stands();
             for (what, more) in cursor.counts.borrow().iter() {
@@ -188,23 +203,42 @@ impl Whole<'_> {
                 }
                 break;
             }
+            if cursor.part.edited {
+                cut_short = Some("the session was edited behind one of its runs");
+                break;
+            }
         }
-        if foreign && cut_short.is_none() {
-            cut_short = Some("the session was edited between its runs");
-        }
-        let trees = self.tape.base().is_none().then(|| "the recording does not hold the workspace's base".to_owned());
-        let trees = trees.or_else(|| Some("the effects of tools were not recorded".to_owned()));
+        let trees = match unchanged(self.tape.facts()) {
+            Some(listings) => {
+                counts.insert(Aspect::Trees, listings);
+                None
+            }
+            None => Some("the effects of tools on the workspace were not recorded".to_owned()),
+        };
         report.compared = compared(&counts, &report.diverged, report.warnings.len(), cut_short, trees);
         report.standing = Report::overall(&report.compared, &report.changed);
         Ok(())
     }
 
-    async fn one(&self, cursor: &Rc<Cursor>, dir: &mut Option<PathBuf>) -> Result<Option<Stop>, ReplayError> {
+    fn one(&self, cursor: &Rc<Cursor>, dir: &mut Option<PathBuf>) -> Result<Option<Stop>, ReplayError> {
+        // With it ends whatever the run leaves on its thread.
+        let local = tokio::task::LocalSet::new();
+        let stop = local.block_on(&self.runtime, self.again(cursor, dir))?;
+        if !cursor.part.ended
+            && let Some(dir) = dir
+        {
+            cut(&dir.join("session.jsonl"), cursor.met()).map_err(|error| ReplayError::Scratch(dir.clone(), error))?;
+        }
+        Ok(stop)
+    }
+
+    async fn again(&self, cursor: &Rc<Cursor>, dir: &mut Option<PathBuf>) -> Result<Option<Stop>, ReplayError> {
         let start = &cursor.part.start;
         let mut config = match &start.config {
             Some(yaml) => config(yaml, &self.scratch.workspace)?,
             None => self.config.clone(),
         };
+        let named_window = config.model.context_window.filter(|_| start.config.is_some());
         config.limits.clone_from(&start.limits);
         config.goal.clone_from(&self.frozen.goal);
         config.name.clone_from(&self.frozen.goal_name);
@@ -216,6 +250,7 @@ impl Whole<'_> {
             endpoints: &self.endpoints,
             options: self.options,
             base_files: &self.base_files,
+            named_window,
         };
         let (world, clock) = again.world();
         let heads = Heads {
@@ -238,13 +273,7 @@ impl Whole<'_> {
                 (opened.session, opened.lines)
             }
         };
-        let stop = again.drive(session, world, &clock, lines).await;
-        if !cursor.part.ended
-            && let Some(dir) = dir
-        {
-            cut(&dir.join("session.jsonl"), cursor.met()).map_err(|error| ReplayError::Scratch(dir.clone(), error))?;
-        }
-        Ok(stop)
+        Ok(again.drive(session, world, &clock, lines).await)
     }
 }
 

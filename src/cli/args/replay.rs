@@ -35,7 +35,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub times: u32,
 
-    /// Change what must not matter, one thing at a time: folder, time of day, time zone, language, umask, pieces
+    /// Change what must not matter, one thing at a time: folder, variables, time of day, order, umask, pieces
     #[arg(long)]
     pub perturb: bool,
 

@@ -121,7 +121,8 @@ impl Go<'_> {
         let mut own = own_dirs(&place.home, &place.session_root, &roots.real);
         own.push(session.dir());
         let repository = roots.real.ancestors().find(|folder| folder.join(".git").exists()).map(Path::to_owned);
-        let places = Places { session: session.dir(), workspace: roots.real.clone(), repository };
+        let (session_dir, workspace) = (session.dir(), roots.real.clone());
+        let places = Places { session: session_dir, workspace, repository, secrets: secrets.clone() };
         let world = World { exec: Rc::new(Recorder::new(world.exec.clone(), session.clone(), places)), ..world };
         let halt = Halt::new();
         let console_tick = console.clone();

@@ -4,5 +4,5 @@ mod failures;
 mod kills;
 mod overflow;
 mod passes;
-mod support;
+pub mod support;
 mod verbs;
