@@ -338,17 +338,20 @@ impl Cursor {
     }
 
     fn meet(&self, line: &Line, places: &[usize], next: &Cell<usize>) {
+        if self.stop.get().is_some() {
+            return;
+        }
         let Some(&at) = places.get(next.get()) else {
             if !self.part.ended {
                 return self.stop(Stop::Exhausted);
             }
-            let text = format!("the replay goes on with the {}, where the recording ends", name(&line.fact));
+            let text = format!("the replay goes on with the {} where the recording ends", name(&line.fact));
             return self.fatal(self.differs(aspect(&line.fact), text));
         };
         let recorded = self.part.fact(at);
         let same_kind = std::mem::discriminant(recorded) == std::mem::discriminant(&line.fact);
         if !same_kind || other_call(recorded, &line.fact) {
-            let text = format!("the {} comes where the recording has the {}", name(&line.fact), name(recorded));
+            let text = format!("the replay has the {} where the recording has the {}", name(&line.fact), name(recorded));
             let what = if self.differs.get().is_some() { Aspect::Requests } else { aspect(&line.fact) };
             return self.fatal(self.differs(what, text));
         }
@@ -377,9 +380,6 @@ impl Cursor {
                 self.differs.set(Some((now.lane, now.n)));
                 return;
             }
-        }
-        if self.stop.get().is_some() {
-            return;
         }
         if let Some(parting) = part(recorded, now) {
             let mut divergence = self.differs(what, format!("the {} differs", name(recorded)));

@@ -81,6 +81,11 @@ impl Tree {
         }
     }
 
+    /// Whether it is told by a recording, and knows no files but those that count.
+    pub const fn is_told(&self) -> bool {
+        self.told.is_some()
+    }
+
     /// The content digest now (sha256 hex): over the sorted paths, each with its kind and content digest.
     pub fn digest(&mut self, world: &World) -> Result<String, WorkspaceError> {
         if let Some(listings) = &self.told {

@@ -97,7 +97,6 @@ fn a_prompt_of_another_build_is_changed_not_diverged() {
     let replayed = recording.replay(&[]);
     assert_eq!(replayed.finished.code, Some(30));
     let changed = replayed.report["changed"].as_array().expect("a list");
-    assert_eq!(changed.len(), 1, "{changed:?}");
     assert_eq!((&changed[0]["source"], &changed[0]["from_tape"]), (&json!("prompt"), &json!(false)));
     assert!(changed[0]["diff"].to_string().contains("careful agent"), "{changed:?}");
     assert_eq!(replayed.report.get("diverged"), None, "nothing was replayed");
