@@ -73,9 +73,15 @@ fn touched(base: &Base, facts: &[Line]) -> BTreeSet<String> {
                 files.extend(done.marks.iter().map(|mark| relative(&mark.path)));
                 files.extend(done.changed.iter().map(|path| relative(path)));
                 if done.tool == "grep" {
-                    let given = arguments.get(&done.call_id).and_then(|given| serde_json::from_str::<Value>(given).ok());
+                    let given =
+                        arguments.get(&done.call_id).and_then(|given| serde_json::from_str::<Value>(given).ok());
                     let path = given.as_ref().and_then(|given| given.get("path")?.as_str()).unwrap_or(".");
-                    folders.push(relative(path).components().filter(|part| !matches!(part, Component::CurDir)).collect::<PathBuf>());
+                    folders.push(
+                        relative(path)
+                            .components()
+                            .filter(|part| !matches!(part, Component::CurDir))
+                            .collect::<PathBuf>(),
+                    );
                 }
             }
             _ => {}

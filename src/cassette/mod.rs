@@ -13,8 +13,8 @@ mod lint;
 mod pack;
 mod player;
 mod read;
-mod records;
 mod recorder;
+mod records;
 mod seal;
 mod tape;
 #[cfg(test)]

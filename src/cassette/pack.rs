@@ -8,12 +8,12 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::error::CassetteError;
+use super::events::event_digest;
 use super::lint::{Finding, Linter};
 use super::read::MOST_LINE_BYTES;
 use super::records::{BaseRow, BlobPiece, End, Reply, SpoolPiece, encode, hex};
 use super::seal;
 use super::tape::{Attempt, Exchange, Tape, last_tree};
-use super::events::event_digest;
 use crate::session::{Blob, WireLine, WireRequest, WireResponse};
 use crate::world::Secrets;
 

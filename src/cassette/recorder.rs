@@ -97,7 +97,8 @@ impl Recorder {
         let head_bytes = output.head.len() as u64;
         let omitted_bytes = output.omitted_bytes;
         let kept = head_bytes + output.tail.len() as u64;
-        let whole = if output.tail.is_empty() { output.head.clone() } else { [&output.head[..], &output.tail].concat() };
+        let whole =
+            if output.tail.is_empty() { output.head.clone() } else { [&output.head[..], &output.tail].concat() };
         if kept > INLINE_BYTES {
             match self.session.spool().put(&whole) {
                 Ok(id) => return Printed { bytes: None, spool: Some(id), head_bytes, omitted_bytes },

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use self::run::usage;
 pub use self::cassette::{CassetteArgs, CassetteVerb};
 pub use self::replay::{ReplayArgs, ReportFormat};
+use self::run::usage;
 pub use self::run::{Asked, Color, OutputFormat, RunArgs, Switch};
 use crate::goal::{Overrides, Problem, Setting};
 

@@ -87,9 +87,9 @@ impl From<CassetteError> for Failure {
     fn from(error: CassetteError) -> Self {
         let hint = match &error {
             CassetteError::Exists(_) => Some("name another file, or replace it with `--force`"),
-            CassetteError::Secrets(_) => {
-                Some("look at the places in the session's folder; `--allow RULE` passes over a pattern that is no secret")
-            }
+            CassetteError::Secrets(_) => Some(
+                "look at the places in the session's folder; `--allow RULE` passes over a pattern that is no secret",
+            ),
             CassetteError::Incomplete(_) => Some("`--allow-incomplete` takes it as far as it goes"),
             CassetteError::Newer { .. } => Some("use the version of spettro that wrote it, or a newer one"),
             _ => None,

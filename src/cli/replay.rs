@@ -145,10 +145,12 @@ impl From<ReplayError> for Failure {
     fn from(error: ReplayError) -> Self {
         match error {
             ReplayError::Session(error) => error.into(),
-            ReplayError::Scratch(..) | ReplayError::Runtime(_) => Failure::new(Outcome::Environment, error)
-                .hint("`TMPDIR` names the folder for temporary files"),
-            ReplayError::Inside(_) => Failure::new(Outcome::Environment, error)
-                .hint("set `TMPDIR` to a folder outside of any repository"),
+            ReplayError::Scratch(..) | ReplayError::Runtime(_) => {
+                Failure::new(Outcome::Environment, error).hint("`TMPDIR` names the folder for temporary files")
+            }
+            ReplayError::Inside(_) => {
+                Failure::new(Outcome::Environment, error).hint("set `TMPDIR` to a folder outside of any repository")
+            }
             error => Failure::new(Outcome::Unusable, error),
         }
     }

@@ -16,7 +16,7 @@ impl TapeAnswers {
         let cursor = &self.0;
         let Some(place) = cursor.tool(&call.id) else {
             let text = format!("the recording holds no end of the tool call `{}`", call.id);
-            cursor.miss(cursor.differs(Aspect::Tools, text));
+            cursor.miss_for_good(cursor.differs(Aspect::Tools, text));
             return std::future::pending().await;
         };
         let Fact::Tool(done) = cursor.part.fact(place) else { return std::future::pending().await };

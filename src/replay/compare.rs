@@ -58,9 +58,7 @@ fn unnamed(edit: &mut Edit) {
 
 fn strip(fact: &Fact, fields: &mut Map<String, Value>) {
     match fact {
-        Fact::Run(_) => {
-            keep(fields, &["kind", "resumed", "model", "judge_model", "limits", "workspace"])
-        }
+        Fact::Run(_) => keep(fields, &["kind", "resumed", "model", "judge_model", "limits", "workspace"]),
         Fact::Settled(_) => drop_all(fields, &["attempts", "duration_ms", "waited_ms"]),
         Fact::Tool(_) | Fact::JobExited { .. } => drop_all(fields, &["duration_ms"]),
         Fact::Checks { .. } => {

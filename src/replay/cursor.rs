@@ -46,6 +46,8 @@ pub struct Cursor {
     pub stop: Cell<Option<Stop>>,
     /// What was asked for and is not in the recording.
     missed: RefCell<Option<Divergence>>,
+    /// The loop itself waits for it: no time that passes leads any further.
+    over: Cell<bool>,
     moved: Notify,
     activity: Cell<u64>,
     iteration: Cell<u64>,
@@ -80,6 +82,7 @@ impl Cursor {
             met: Cell::new(0),
             stop: Cell::new(None),
             missed: RefCell::new(None),
+            over: Cell::new(false),
             moved: Notify::new(),
             activity: Cell::new(0),
             iteration: Cell::new(iteration),
@@ -323,6 +326,23 @@ impl Cursor {
         self.stir();
     }
 
+    /// As [`Cursor::miss`], and the loop itself waits for it.
+    pub fn miss_for_good(&self, divergence: Divergence) {
+        self.over.set(true);
+        self.miss(divergence);
+    }
+
+    /// Whether the loop waits for what will not come.
+    pub const fn is_over(&self) -> bool {
+        self.over.get()
+    }
+
+    /// What the recorded run still wrote behind the last fact that was met, before spettro died.
+    pub fn unmet(&self) -> Vec<Fact> {
+        let from = self.next_loop.get().min(self.part.loops.len());
+        self.part.loops[from..].iter().map(|&at| self.part.fact(at).clone()).collect()
+    }
+
     /// Nothing more can happen.
     pub fn stuck(&self) {
         match self.missed.take() {
@@ -351,7 +371,8 @@ impl Cursor {
         let recorded = self.part.fact(at);
         let same_kind = std::mem::discriminant(recorded) == std::mem::discriminant(&line.fact);
         if !same_kind || other_call(recorded, &line.fact) {
-            let text = format!("the replay has the {} where the recording has the {}", name(&line.fact), name(recorded));
+            let text =
+                format!("the replay has the {} where the recording has the {}", name(&line.fact), name(recorded));
             let what = if self.differs.get().is_some() { Aspect::Requests } else { aspect(&line.fact) };
             return self.fatal(self.differs(what, text));
         }

@@ -137,7 +137,8 @@ impl Again<'_> {
 /// A run that could not begin ends as it did.
 fn not_begun(session: &Session, run: &str, cause: Cause) {
     let result: RunResult = early(run, cause.outcome, cause.message, cause.hint);
-    let end = session::End { run: run.to_owned(), outcome: cause.outcome, result: Box::new(result), leaked: Vec::new() };
+    let end =
+        session::End { run: run.to_owned(), outcome: cause.outcome, result: Box::new(result), leaked: Vec::new() };
     if let Err(error) = session.append(Fact::End(Box::new(end))) {
         tracing::error!(%error, "the end cannot be logged");
     }
@@ -166,6 +167,7 @@ async fn stand(cursor: &Cursor, clock: &TapeClock, outside: &Outside<'_>) -> Sto
                 outside.come(fact);
                 cursor.stir();
             }
+            _ if cursor.is_over() => cursor.stuck(),
             _ if clock.pass() => {}
             _ if cursor.skip() => {}
             _ => cursor.stuck(),

@@ -72,7 +72,7 @@ impl TapeModel {
         let Some(attempt) = served.get(index) else {
             // Where the recorded call was stopped before its next attempt, a halt comes first.
             let text = format!("{lane} call {n} is tried once more than recorded");
-            self.cursor.miss(self.cursor.differs(Aspect::Requests, text));
+            self.cursor.miss_for_good(self.cursor.differs(Aspect::Requests, text));
             return std::future::pending().await;
         };
         if !self.same(exchange, attempt, &request.body) {
@@ -113,7 +113,7 @@ impl TapeModel {
         let text = format!("the replay asks the {lane} a {n}. time; the recording does not");
         let mut divergence = self.cursor.differs(Aspect::Requests, text);
         (divergence.lane, divergence.call) = (Some(lane), Some(n));
-        self.cursor.miss(divergence);
+        self.cursor.miss_for_good(divergence);
         std::future::pending().await
     }
 

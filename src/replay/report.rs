@@ -183,7 +183,9 @@ pub fn compared(
             let diverged = found.iter().any(|divergence| divergence.what == what);
             let (standing, why) = match (what, cut_short, &trees) {
                 _ if diverged => (Standing::Diverged, None),
-                (Aspect::Hints, ..) if warnings > 0 => (Standing::Identical, Some("differences are warnings".to_owned())),
+                (Aspect::Hints, ..) if warnings > 0 => {
+                    (Standing::Identical, Some("differences are warnings".to_owned()))
+                }
                 (_, Some(why), _) => (Standing::Unverified, Some(why.to_owned())),
                 (Aspect::Trees, _, Some(why)) => (Standing::Unverified, Some(why.clone())),
                 _ => (Standing::Identical, None),

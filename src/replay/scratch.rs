@@ -119,7 +119,8 @@ impl Listener for Heads {
     fn event(&self, _record: &Record) {}
 
     fn fact(&self, line: &Line) {
-        if !self.scratch.repository || !matches!(line.fact, Fact::Turn { .. } | Fact::Halted { .. } | Fact::Interrupted { .. })
+        if !self.scratch.repository
+            || !matches!(line.fact, Fact::Turn { .. } | Fact::Halted { .. } | Fact::Interrupted { .. })
         {
             return;
         }

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::clock::FewVars;
 use super::cursor::{Cursor, Stop, Tap};
 use super::diff::diff;
 use super::drive::Again;
@@ -13,13 +14,13 @@ use super::finding::{Aspect, Divergence, Guess, Standing};
 use super::part::Part;
 use super::report::{ChangedPart, Report, compared};
 use super::scratch::{Asked, Heads, Scratch};
-use super::clock::FewVars;
 use super::{Endpoints, Options, ReplayError};
 use crate::cassette::Tape;
 use crate::event::Lane;
 use crate::goal::{Changed, Config, GoalSource, Lanes, Overrides, Setting, Source, changed, load};
 use crate::model::{Endpoint, ModelSpec, resolve};
 use crate::session::{Fact, Frozen, Line, Listener, Session, Store};
+use crate::world::World;
 
 /// The version of the report.
 const REPORT_VERSION: u32 = 1;
@@ -86,7 +87,9 @@ fn endpoints(frozen: &Frozen, config: &Config) -> Result<(Endpoints, Vec<Changed
         let stored: Endpoint = serde_json::from_value(stored.clone())
             .map_err(|error| ReplayError::Lacks(format!("a readable endpoint of the {lane}: {error}")))?;
         // A provider that is not known here any more changes nothing about what was recorded.
-        let Ok(fresh) = resolve(spec, &config.providers, &config.prices, &FewVars::default()) else { return Ok(Some(stored)) };
+        let Ok(fresh) = resolve(spec, &config.providers, &config.prices, &FewVars::default()) else {
+            return Ok(Some(stored));
+        };
         let sizes = |endpoint: &Endpoint| {
             let price = endpoint.price.as_ref().map(|price| serde_json::to_string(price).unwrap_or_default());
             format!(
@@ -121,11 +124,7 @@ fn changed_parts(
     catalogue: Vec<Changed>,
     options: &Options,
 ) -> Vec<ChangedPart> {
-    let lanes = Lanes {
-        agent: &endpoints.agent,
-        judge: endpoints.judge.as_ref(),
-        summarizer: &endpoints.summarizer,
-    };
+    let lanes = Lanes { agent: &endpoints.agent, judge: endpoints.judge.as_ref(), summarizer: &endpoints.summarizer };
     let all = changed(frozen, config, &lanes).into_iter().chain(catalogue);
     all.map(|part| ChangedPart {
         source: part.source.name(),
@@ -223,16 +222,23 @@ impl Whole<'_> {
     fn one(&self, cursor: &Rc<Cursor>, dir: &mut Option<PathBuf>) -> Result<Option<Stop>, ReplayError> {
         // With it ends whatever the run leaves on its thread.
         let local = tokio::task::LocalSet::new();
-        let stop = local.block_on(&self.runtime, self.again(cursor, dir))?;
+        let (stop, world) = local.block_on(&self.runtime, self.again(cursor, dir))?;
+        drop(local);
         if !cursor.part.ended
+            && stop != Some(Stop::Diverged)
             && let Some(dir) = dir
         {
             cut(&dir.join("session.jsonl"), cursor.met()).map_err(|error| ReplayError::Scratch(dir.clone(), error))?;
+            self.runtime.block_on(die_as_recorded(&world, dir, cursor))?;
         }
         Ok(stop)
     }
 
-    async fn again(&self, cursor: &Rc<Cursor>, dir: &mut Option<PathBuf>) -> Result<Option<Stop>, ReplayError> {
+    async fn again(
+        &self,
+        cursor: &Rc<Cursor>,
+        dir: &mut Option<PathBuf>,
+    ) -> Result<(Option<Stop>, World), ReplayError> {
         let start = &cursor.part.start;
         let mut config = match &start.config {
             Some(yaml) => config(yaml, &self.scratch.workspace)?,
@@ -273,8 +279,22 @@ impl Whole<'_> {
                 (opened.session, opened.lines)
             }
         };
-        Ok(again.drive(session, world, &clock, lines).await)
+        let stop = again.drive(session, world.clone(), &clock, lines).await;
+        Ok((stop, world))
     }
+}
+
+/// What the recorded run still wrote of a reply whose bytes are lost with it stands in the replay's log too: the next
+/// run resumes from there. (What names entries is numbered otherwise here, and is left out.)
+async fn die_as_recorded(world: &World, dir: &Path, cursor: &Cursor) -> Result<(), ReplayError> {
+    let unmet = cursor.unmet();
+    let plain = |fact: &Fact| !matches!(fact, Fact::Prune(_) | Fact::Compaction(_) | Fact::Settled(_));
+    if unmet.is_empty() || !unmet.iter().all(plain) {
+        return Ok(());
+    }
+    let opened = Session::open(world, dir, &cursor.part.start.run, Vec::new()).await?;
+    opened.session.append_all(unmet)?;
+    Ok(())
 }
 
 /// Cuts the replay's own log behind a line, as the death of the recorded run had.

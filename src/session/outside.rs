@@ -69,7 +69,10 @@ pub enum CommandEnd {
     /// A job runs.
     Started,
     /// It was not started: which way, and the words about it.
-    Refused { error: Refusal, words: Vec<String> },
+    Refused {
+        error: Refusal,
+        words: Vec<String>,
+    },
 }
 
 /// Why a command was not started.

@@ -61,7 +61,10 @@ fn the_state_names_head_branch_and_dirty_files() {
     let sample = Sample::new();
     let commit = sample.sh("git rev-parse HEAD").trim().to_owned();
     let state = wait(sample.git().state(&world())).unwrap().unwrap();
-    assert_eq!(state, GitState { head: Some(commit.clone()), branch: Some("main".into()), dirty: vec![], prefix: None });
+    assert_eq!(
+        state,
+        GitState { head: Some(commit.clone()), branch: Some("main".into()), dirty: vec![], prefix: None }
+    );
     sample.sh(EVERYTHING);
     let state = wait(sample.git().state(&world())).unwrap().unwrap();
     let dirty = [

@@ -116,7 +116,9 @@ fn a_changed_cassette_is_refused_with_the_reason() {
     corrupt(&text.replace("[0,16,20]", "[0,16,99999]"), "reads");
     corrupt(&text.replace("[0,16,20]", "[0,20,16]"), "reads");
     assert!(matches!(read(join(&lines[..4]).as_bytes()), Err(CassetteError::Incomplete(_))));
-    for foreign in ["", "hello\n", "{}\n", "[1]\n", "{\"type\":\"reply\"}\n", "{\"kind\":\"spettro session\",\"v\":1}\n"] {
+    for foreign in
+        ["", "hello\n", "{}\n", "[1]\n", "{\"type\":\"reply\"}\n", "{\"kind\":\"spettro session\",\"v\":1}\n"]
+    {
         assert!(matches!(read(foreign.as_bytes()), Err(CassetteError::NotOne { .. })), "{foreign}");
     }
     assert!(matches!(read(join(&lines[1..]).as_bytes()), Err(CassetteError::NotOne { .. })));

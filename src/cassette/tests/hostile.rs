@@ -63,7 +63,8 @@ fn nesting_beyond_the_limit_is_refused() {
 fn no_path_leads_out_of_the_workspace() {
     let lab = Lab::new();
     let lines = lines(&lab);
-    let row = |path: &str| format!("{{\"type\":\"base\",\"path\":\"{path}\",\"kind\":\"file\",\"bytes\":0,\"sha256\":\"\"}}");
+    let row =
+        |path: &str| format!("{{\"type\":\"base\",\"path\":\"{path}\",\"kind\":\"file\",\"bytes\":0,\"sha256\":\"\"}}");
     assert_eq!(with(&lines, &[row("src/a b.rs")]), "");
     for path in ["", "/etc/passwd", "../x", "a/../../x", ".", "./a"] {
         let said = with(&lines, &[row(path)]);

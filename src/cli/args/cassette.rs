@@ -21,9 +21,11 @@ pub struct CassetteArgs {
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum CassetteVerb {
     /// Write a session to one file, for replay and as a goal's model
-    #[command(after_help = "Examples:\n  spettro cassette pack latest\n  spettro cassette pack latest -o run.jsonl\n\n\
+    #[command(
+        after_help = "Examples:\n  spettro cassette pack latest\n  spettro cassette pack latest -o run.jsonl\n\n\
                             A name that ends in `.zst` is compressed, any other holds plain lines. The goal that is \
-                            answered from it says `model: {cassette: FILE}`.")]
+                            answered from it says `model: {cassette: FILE}`."
+    )]
     Pack {
         /// The session's id, or `latest` of this workspace
         session: String,

@@ -119,7 +119,8 @@ fn the_time_limit_inside_a_command_a_reply_and_a_check() {
 
 #[test]
 fn limits_on_steps_and_money() {
-    let script = || Script::new().agent(Reply::bash("echo x").forever()).judge(Reply::verdict("unmet", "no", "").forever());
+    let script =
+        || Script::new().agent(Reply::bash("echo x").forever()).judge(Reply::verdict("unmet", "no", "").forever());
     let recording = Recording::new(script(), "goal: x\nlimits: {steps: 3}\n");
     recording.run(10);
     recording.replay(&[]).expect_same();

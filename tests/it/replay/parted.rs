@@ -73,7 +73,8 @@ fn a_run_that_asks_once_more_and_one_that_stops_early() {
     recording.replay(&[]).expect_same();
 
     // A run that was ended by its limit, and has a larger one now.
-    let script = Script::new().agent(Reply::bash("echo x").forever()).judge(Reply::verdict("unmet", "no", "").forever());
+    let script =
+        Script::new().agent(Reply::bash("echo x").forever()).judge(Reply::verdict("unmet", "no", "").forever());
     let recording = Recording::new(script, "goal: x\nlimits: {steps: 2}\n");
     recording.run(10);
     edit(&log(&recording), |line| {
@@ -109,7 +110,8 @@ fn tool_schemas_of_another_build_are_changed() {
     let recording = recorded(9);
     edit(&log(&recording), |line| {
         if line["kind"] == "frozen" {
-            let head = line["heads"]["agent"].as_str().expect("text").replacen("\"name\":\"bash\"", "\"name\":\"bosh\"", 1);
+            let head =
+                line["heads"]["agent"].as_str().expect("text").replacen("\"name\":\"bash\"", "\"name\":\"bosh\"", 1);
             line["heads"]["agent"] = json!(head);
         }
     });
