@@ -104,10 +104,21 @@ impl Drop for Sleep<'_> {
     }
 }
 
+/// A failed attempt that was just given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    /// Counts the attempts of the call from 1.
+    pub number: u64,
+    /// The wait that followed it.
+    pub wait_ms: Option<u64>,
+}
+
+/// The latest one: the model sets it, chance reads it.
+pub type LastFailure = Rc<Cell<Option<Failure>>>;
+
 /// Gives the waits between attempts that were recorded.
 pub struct TapeIds {
-    /// The number of the failure that is being thought about, and the wait that followed it.
-    pub failed: Rc<Cell<Option<(u64, Option<u64>)>>>,
+    pub failed: LastFailure,
 }
 
 impl Ids for TapeIds {
@@ -117,13 +128,13 @@ impl Ids for TapeIds {
         }
         // The n-th wait lies between half and the whole of its step. One that was not waited for was too long.
         match self.failed.get() {
-            Some((number, Some(wait_ms))) => {
+            Some(Failure { number, wait_ms: Some(wait_ms) }) => {
                 let step = (1_000u64 << number.saturating_sub(1).min(6)).min(60_000);
                 let half = step as f64 / 2.0;
                 let share = ((wait_ms as f64 + 0.5 - half) / half).clamp(0.0, 1.0);
                 (share * u64::MAX as f64) as u64
             }
-            Some((_, None)) => u64::MAX,
+            Some(Failure { wait_ms: None, .. }) => u64::MAX,
             None => 0,
         }
     }

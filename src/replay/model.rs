@@ -2,13 +2,13 @@
 //!
 //! Invariant: no connection is made. A request that is not the recorded one gets no reply.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use super::clock::{Failure, LastFailure};
 use super::cursor::Cursor;
 use super::diff::{diff, guess};
 use super::finding::{Aspect, Guess};
@@ -47,7 +47,7 @@ pub struct TapeModel {
     faults: Faults,
     chunks: Chunks,
     /// The recorded failure that was just given; see `TapeIds`.
-    failed: Rc<Cell<Option<(u64, Option<u64>)>>>,
+    failed: LastFailure,
     recorded: bool,
 }
 
@@ -57,7 +57,7 @@ impl TapeModel {
         TapeModel { cursor, faults, chunks, failed: Rc::default(), recorded }
     }
 
-    pub fn failed(&self) -> Rc<Cell<Option<(u64, Option<u64>)>>> {
+    pub fn failed(&self) -> LastFailure {
         Rc::clone(&self.failed)
     }
 
@@ -80,7 +80,8 @@ impl TapeModel {
         }
         let settled = exchange.settled.as_ref();
         let recorded = settled.and_then(|settled| settled.attempts.get(attempt.number as usize - 1));
-        self.failed.set(Some((request.tag.attempt, recorded.and_then(|recorded| recorded.wait_ms))));
+        let wait_ms = recorded.and_then(|recorded| recorded.wait_ms);
+        self.failed.set(Some(Failure { number: request.tag.attempt, wait_ms }));
         let error = recorded.and_then(|recorded| recorded.error.clone()).unwrap_or_default();
         if attempt.end != "abort" {
             self.arrive(lane, n).await;
