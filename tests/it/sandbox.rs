@@ -201,20 +201,7 @@ impl Sandbox {
         let mut command = Command::new(program);
         command.env_clear().envs(&*self.env.borrow()).current_dir(self.workspace());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // SAFETY: `setsid`, `signal` and `sigprocmask` are async-signal-safe, and the closure does nothing else.
-        unsafe {
-            command.pre_exec(|| {
-                // A session of its own has no terminal.
-                libc::setsid();
-                for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGPIPE] {
-                    libc::signal(signal, libc::SIG_DFL);
-                }
-                let mut none: libc::sigset_t = std::mem::zeroed();
-                libc::sigemptyset(&mut none);
-                libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-                Ok(())
-            });
-        }
+        detach(&mut command);
         command
     }
 
@@ -321,6 +308,24 @@ impl Output {
         let collected = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.0.1.wait_timeout_while(collected, timeout, |collected| !right(collected) && !collected.ended);
         right(&waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+}
+
+/// A session of its own, so no terminal, and default signal dispositions, whatever the tests were started with:
+/// `nohup` and a script's `&` leave signals ignored.
+pub fn detach(command: &mut Command) {
+    // SAFETY: `setsid`, `signal` and `sigprocmask` are async-signal-safe, and the closure does nothing else.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGPIPE] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+            Ok(())
+        });
     }
 }
 

@@ -227,6 +227,7 @@ fn wrapped(name: &str, script: &str) {
     let mut command = std::process::Command::new("bash");
     command.args(["-c", script]).arg(inner.get_program()).args(inner.get_args());
     command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    crate::sandbox::detach(&mut command);
     let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && out.contains("1 passed"), "{}\n{out}\n{err}", output.status);

@@ -29,6 +29,7 @@ pub fn isolated<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Runner) ->
 pub fn again(name: &str) -> std::process::Command {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture", "--test-threads=1", "--include-ignored"]).env(INSIDE, name);
+    crate::sandbox::detach(&mut command);
     command
 }
 
