@@ -25,7 +25,9 @@ impl Tape {
         if let Some(reason) = self.state().broken {
             problems.push(format!("its history cannot be told: {reason}"));
         }
-        for id in self.spooled() {
+        // Of a file that breaks off, what is missing stood behind its last whole line.
+        let ids = if self.is_cut() { Default::default() } else { self.spooled() };
+        for id in ids {
             match self.spool(id) {
                 Ok(Some(_)) => {}
                 Ok(None) => problems.push(format!("its facts name the output `spool:{id}`, which is not there")),

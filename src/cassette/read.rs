@@ -165,11 +165,13 @@ impl Lines {
         if hex(&std::mem::take(&mut self.digest).finalize()) != end.sha256 {
             return Err(self.corrupt("the file was changed: its digest differs"));
         }
-        let more = self.reader.fill_buf().map(|more| !more.is_empty());
-        if more.map_err(CassetteError::io("read", &self.path))? {
-            return Err(self.corrupt("something follows the end"));
+        match self.reader.fill_buf() {
+            Ok([]) => Ok(()),
+            Ok(_) => Err(self.corrupt("something follows the end")),
+            // What frames the lines breaks off right behind them.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !self.sealed => Ok(()),
+            Err(error) => Err(CassetteError::io("read", &self.path)(error)),
         }
-        Ok(())
     }
 }
 
@@ -257,6 +259,10 @@ fn base_file(row: BaseRow) -> Result<BaseFile, String> {
 
 fn finish(lines: &Lines, head: Option<Head>, taken: Taken, end: Option<End>) -> Result<Tape, CassetteError> {
     let Some(head) = head else {
+        if !lines.sealed {
+            // Too little of the compressed data is there to unpack a line.
+            return Err(CassetteError::Incomplete(lines.path.clone()));
+        }
         let reason = "it has no whole first line".to_owned();
         return Err(CassetteError::NotOne { file: lines.path.clone(), reason });
     };

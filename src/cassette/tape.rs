@@ -202,6 +202,11 @@ impl Tape {
         }
     }
 
+    /// Whether it comes from a file that breaks off.
+    pub fn is_cut(&self) -> bool {
+        self.end.is_none() && matches!(self.spool, Outputs::Held(_))
+    }
+
     /// The spooled outputs that facts name.
     pub fn spooled(&self) -> BTreeSet<u64> {
         super::spool_ids(&self.facts)

@@ -15,7 +15,7 @@ use super::progress;
 use crate::event::{CheckResult, Outcome, TaskGraph};
 use crate::session::{Fact, Progress, Session};
 use crate::workspace::{BASE_FILE, Base, Git, Tree};
-use crate::world::{Halt, Roots, World};
+use crate::world::{Halt, Roots, Secrets, World};
 
 /// The name of the listing in the session folder.
 const LISTING: &str = "baseline.json";
@@ -45,6 +45,7 @@ pub struct Baseline {
     pub git: Rc<Git>,
     /// Variables that commands do not see.
     pub removed: Rc<[String]>,
+    pub secrets: Secrets,
 }
 
 impl Baseline {
@@ -111,7 +112,8 @@ impl Baseline {
         }
         let root = self.roots.real.clone();
         let (base, file) = (Base::of(&self.tree.borrow(), &root), self.session.dir().join(BASE_FILE));
-        let why = match tokio::task::spawn_blocking(move || base.keep(&root, &file)).await {
+        let secrets = self.secrets.clone();
+        let why = match tokio::task::spawn_blocking(move || base.keep(&root, &file, &secrets)).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),

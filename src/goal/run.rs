@@ -196,6 +196,7 @@ impl Run {
                 tree: tree.clone(),
                 git: git.clone(),
                 removed: removed.clone(),
+                secrets: parts.secrets.clone(),
             };
             let (gate, abort) = start_baseline(baseline, found.clone());
             (Some(gate), Some(abort))

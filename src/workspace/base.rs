@@ -17,6 +17,7 @@ use super::WorkspaceError;
 use super::stamp::{Kind, hex};
 use super::tree::Tree;
 use crate::session::Blob;
+use crate::world::Secrets;
 
 /// The name of the file in a session's folder.
 pub const BASE_FILE: &str = "base.zst";
@@ -89,16 +90,16 @@ impl Base {
     }
 
     /// Writes the listing to `file`, with the contents of what stands below `root` when they are few enough. A content
-    /// that is not the one listed any more is left out. Blocks; for a thread of its own.
+    /// that holds a secret, or is not the one listed any more, is left out. Blocks; for a thread of its own.
     ///
     /// # Errors
     /// When `file` cannot be written.
-    pub fn keep(&self, root: &Path, file: &Path) -> Result<(), WorkspaceError> {
+    pub fn keep(&self, root: &Path, file: &Path, secrets: &Secrets) -> Result<(), WorkspaceError> {
         let folder = file.parent().unwrap_or(Path::new("."));
         // 0600, and in place only when it is whole.
         let kept = tempfile::NamedTempFile::new_in(folder).and_then(|mut temporary| {
             let mut encoder = zstd::stream::write::Encoder::new(temporary.as_file_mut(), 1)?;
-            self.write(root, &mut encoder)?;
+            self.write(root, secrets, &mut encoder)?;
             encoder.finish()?;
             temporary.persist(file)?;
             Ok(())
@@ -106,12 +107,13 @@ impl Base {
         kept.map_err(WorkspaceError::io("write", file))
     }
 
-    fn write(&self, root: &Path, to: &mut impl Write) -> io::Result<()> {
+    fn write(&self, root: &Path, secrets: &Secrets, to: &mut impl Write) -> io::Result<()> {
         let all: u64 = self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
         let with_contents = all <= MOST_CONTENT_BYTES && self.files.len() <= MOST_CONTENTS;
         let mut line = Vec::new();
         for file in &self.files {
-            let content = with_contents.then(|| content(root, file)).flatten();
+            let content = if with_contents { content(root, file) } else { None };
+            let content = content.filter(|content| !secrets.contains(content));
             let row = Row {
                 path: Blob(file.path.as_os_str().as_bytes().to_vec()),
                 kind: file.kind,

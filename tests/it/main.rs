@@ -5,6 +5,7 @@
     reason = "tests stand outside the ports: they start processes and look at the real clock"
 )]
 
+mod cassettes;
 mod compaction;
 mod control;
 mod goal;

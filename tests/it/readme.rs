@@ -237,7 +237,7 @@ fn unknown_keys(name: &str, document: &str) -> Vec<String> {
     let keys: BTreeSet<String> = key_paths().into_iter().collect();
     let dotted = Regex::new(r"^[a-z][a-z_]*(\[\])?(\.[a-z*][a-z0-9_]*(\[\])?)+$").expect("the pattern is valid");
     let set = Regex::new(r"^([a-z][a-z_]*(?:\.[a-z][a-z_]*)*): ").expect("the pattern is valid");
-    let file = Regex::new(r"\.(jsonl?|ya?ml|md|rs|toml|patch|sh|txt|log)$").expect("the pattern is valid");
+    let file = Regex::new(r"\.(jsonl?|ya?ml|md|rs|toml|patch|sh|txt|log|zst)$").expect("the pattern is valid");
     let events = ["run.finished", "tool.finished"];
     let mut unknown = Vec::new();
     for span in spans(document) {

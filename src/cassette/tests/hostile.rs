@@ -76,7 +76,8 @@ fn no_path_leads_out_of_the_workspace() {
 fn records_out_of_place_are_refused() {
     let lab = Lab::new();
     let lines = lines(&lab);
-    let (fact, wire) = (&lines[1], lines.iter().find(|line| line.contains("\"wire\"")).expect("a wire line"));
+    let (fact, wire) =
+        (&lines[1], lines.iter().find(|line| line.starts_with("{\"type\":\"wire\"")).expect("a wire line"));
     assert!(with(&lines, std::slice::from_ref(wire)).contains("a `wire` after a `spool`"));
     assert!(with(&lines[..2], std::slice::from_ref(fact)).contains("seq 1 where 2 is due"));
     let reply = "{\"type\":\"reply\",\"lane\":\"agent\",\"n\":1,\"sha256\":\"\",\"status\":200,\"headers\":[],\

@@ -1,6 +1,7 @@
 //! Tests of the room.
 
 mod compare;
+mod cost;
 mod format;
 mod hostile;
 
@@ -243,7 +244,7 @@ fn a_tape_is_the_same_from_a_folder_and_from_a_file() {
         let out = lab.temp.path().join(name);
         let made = pack_as(&dir, &out, Parts::Everything).expect("packed");
         assert_eq!(made.bytes, std::fs::metadata(&out).expect("made").len());
-        let counts = [("fact", 13), ("spool", 1), ("wire", 6)].map(|(kind, count)| (kind.to_owned(), count));
+        let counts = [("fact", 14), ("spool", 1), ("wire", 6)].map(|(kind, count)| (kind.to_owned(), count));
         assert_eq!(made.counts, counts.into());
         let (folder, file) = (Tape::of_session(&dir).expect("read"), Tape::of_file(&out).expect("read"));
         assert!(folder.end().is_none() && file.end().is_some());
