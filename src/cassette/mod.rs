@@ -13,6 +13,7 @@ mod lint;
 mod pack;
 mod player;
 mod read;
+mod recorder;
 mod records;
 mod seal;
 mod tape;
@@ -29,6 +30,7 @@ pub use lint::Finding;
 pub use pack::{Pack, Packed, Parts, lint, pack};
 pub use player::{Mismatch, Player};
 pub use read::lint_file;
+pub use recorder::{Places, Recorder};
 pub use records::{End, FORMAT, GoalText, Head, Source};
 pub use tape::{Attempt, Exchange, Request, Tape};
 
@@ -40,6 +42,7 @@ fn spool_ids(facts: &[Line]) -> BTreeSet<u64> {
     for line in facts {
         match &line.fact {
             Fact::Tool(done) => ids.extend(done.spool),
+            Fact::Command(run) => ids.extend(run.output.spool),
             Fact::Checks { results, .. } => ids.extend(results.iter().filter_map(|result| result.spool)),
             _ => {}
         }

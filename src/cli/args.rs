@@ -1,6 +1,7 @@
 //! The command line: verbs, flags, help texts.
 
 mod cassette;
+mod replay;
 mod run;
 
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use self::cassette::{CassetteArgs, CassetteVerb};
+pub use self::replay::{ReplayArgs, ReportFormat};
 use self::run::usage;
 pub use self::run::{Asked, Color, OutputFormat, RunArgs, Switch};
 use super::trust::TrustArgs;
@@ -49,6 +51,8 @@ pub enum Verb {
     Schema(SchemaArgs),
     /// Pack a session for replay; look at, compare and check what was packed
     Cassette(CassetteArgs),
+    /// Run a recorded session again, and say whether anything differs
+    Replay(ReplayArgs),
     /// Look at stored sessions, and make their history smaller
     Sessions(SessionsArgs),
     /// List the models that are known, with windows and prices

@@ -20,6 +20,7 @@ mod live;
 mod logging;
 mod models;
 mod output;
+mod replay;
 mod run;
 pub mod schema;
 mod sessions;
@@ -58,6 +59,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
     let (mut out, mut err) = (io::stdout(), io::stderr());
     let ended = match &cli.verb {
         Verb::Run(args) => return run::run(args, dispositions),
+        Verb::Replay(args) => return replay::replay(args, &mut out, &mut err),
         Verb::Zygote => return Outcome::Usage.into(),
         Verb::Help(args) => help::help(args, &mut out, &mut err).map_err(Failure::from),
         Verb::Validate(args) => validate(args, &mut out, &mut err),

@@ -59,6 +59,8 @@ pub enum GoalSource {
     /// the environment's settings nor other files are laid over it, and nothing is interpolated; what was masked
     /// when it was stored is read again from where it came from.
     Stored { yaml: String, goal_file: Option<PathBuf> },
+    /// The same for a replay: what was masked stays so, and no goal file is asked.
+    Recorded { yaml: String },
 }
 
 /// A configuration, and who set what.
@@ -103,7 +105,7 @@ fn load_with(
 
     // 1. Texts and trees.
     let goal = open_goal(source, cwd, &mut problems, &mut complete);
-    let stored = matches!(source, GoalSource::Stored { .. });
+    let stored = matches!(source, GoalSource::Stored { .. } | GoalSource::Recorded { .. });
     let home_of = if stored { None } else { home };
     let seeds = home_of.map(|home| seed_settings(home, &mut problems)).unwrap_or_default();
     let user = home_of.and_then(|home| open(&home.join("config.yaml"), Origin::User, &mut problems));
@@ -130,7 +132,7 @@ fn load_with(
     let seed_layers: Vec<Layer> = seeds.into_iter().map(&mut read).collect();
     let setting_layers: Vec<Layer> = settings.into_iter().map(&mut read).collect();
     let flag_layers: Vec<Layer> = flags.into_iter().map(&mut read).collect();
-    if stored {
+    if matches!(source, GoalSource::Stored { .. }) {
         stored::unmask(&mut goal_layer, &goal.file, env, home, cwd, &mut problems);
     }
 
@@ -237,6 +239,7 @@ fn open_goal(source: &GoalSource, cwd: &Path, problems: &mut Vec<Problem>, compl
         GoalSource::Stored { yaml, goal_file } => {
             (Origin::Session, goal_file.clone(), cwd.to_owned(), Ok(yaml.clone()))
         }
+        GoalSource::Recorded { yaml } => (Origin::Session, None, cwd.to_owned(), Ok(yaml.clone())),
     };
     let label = origin.to_string();
     let interpolate = !matches!(origin, Origin::Session);
@@ -415,7 +418,7 @@ fn default_name(source: &GoalSource) -> String {
         GoalSource::Prompt(_) => return "prompt".to_owned(),
         GoalSource::Stdin(_) => return "stdin".to_owned(),
         GoalSource::File(path) => path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default(),
-        GoalSource::Stored { .. } => String::new(),
+        GoalSource::Stored { .. } | GoalSource::Recorded { .. } => String::new(),
     };
     let slug: String =
         stem.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' }).take(64).collect();

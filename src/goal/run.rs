@@ -27,9 +27,10 @@ use crate::compact::{self, Budget, Compactor, History};
 use crate::event::{Lane, Outcome, RunResult};
 use crate::model::{Endpoint, Gateway, GatewayParts};
 use crate::process::sandbox::Policy;
-use crate::session::{self, Fact, Line, Session, SessionError};
+use crate::session::{self, Fact, Frozen, Line, Session, SessionError};
+use crate::tools::Answers;
 use crate::turn::{Agent, AgentParts, Ended as Stopped};
-use crate::workspace::{Git, Protected, Tree, Tripwire};
+use crate::workspace::{Git, Listings, Protected, Tree, Tripwire};
 use crate::world::{Halt, Roots, Secrets, Why, World};
 
 /// What a run is started with.
@@ -69,12 +70,26 @@ pub struct RunParts {
     /// Called about once a second.
     pub tick: Rc<dyn Fn(Duration)>,
     pub summarize: fn(&RunResult) -> String,
+    /// What was recorded, when the run is one that was.
+    pub replayed: Option<Replayed>,
+}
+
+/// What a replay takes from its recording besides what comes through the ports. Time has no limit in it: what time
+/// did stands in the recording.
+pub struct Replayed {
+    /// The session's exact first bytes.
+    pub frozen: Box<Frozen>,
+    /// What the tools gave that look at the workspace or wait for jobs.
+    pub answers: Rc<dyn Answers>,
+    /// How the workspace was listed.
+    pub listings: Listings,
 }
 
 /// A run that can be driven.
 pub struct Run {
     goal: Loop,
-    watch: Watch,
+    /// Absent in a replay.
+    watch: Option<Watch>,
     timer: Timer,
     identity: Identity,
     summarize: fn(&RunResult) -> String,
@@ -104,12 +119,19 @@ impl Run {
         }
         let resumed = state.frozen.is_some();
         let git = Rc::new(Git::new(parts.roots.clone(), parts.session.dir().join("git")));
-        let tools =
+        let mut tools =
             sources::tools(&parts.config, &parts.own_dirs, &parts.removed, &parts.secrets, parts.policy.clone());
+        if let Some(replayed) = &parts.replayed {
+            tools.answered_by(replayed.answers.clone());
+        }
         let removed: Rc<[String]> = parts.removed.clone().into();
         let (around, git_state, unknown) = sources::surroundings(&parts.world, &parts.roots, &git).await;
         let frozen = match &state.frozen {
             Some(frozen) => (**frozen).clone(),
+            None if let Some(replayed) = &parts.replayed => {
+                append(&parts.session, Fact::Frozen(replayed.frozen.clone()))?;
+                (*replayed.frozen).clone()
+            }
             None => {
                 let (system, cut) = sources::system(&parts.config, &parts.roots, &parts.secrets)?;
                 parts.notes.extend(cut);
@@ -122,7 +144,7 @@ impl Run {
                 frozen
             }
         };
-        start_fact(&parts, resumed, &git_state)?;
+        start_fact(&parts, resumed, &git_state, &frozen)?;
         if let Some(unknown) = unknown {
             notice(&parts.session, "git_unknown", unknown)?;
         }
@@ -160,13 +182,17 @@ impl Run {
             secrets: parts.secrets.clone(),
         }));
         let timer = Timer::new(parts.world.clone(), gateway.clone(), state.active_ms, state.waited_ms, started);
-        let tree = Rc::new(RefCell::new(Tree::new(parts.roots.clone(), parts.own_dirs.clone())));
+        let tree = match &parts.replayed {
+            Some(replayed) => Tree::told(replayed.listings.clone()),
+            None => Tree::new(parts.roots.clone(), parts.own_dirs.clone()),
+        };
+        let tree = Rc::new(RefCell::new(tree));
         // A session needs no goal file any more: what it said is stored.
         let goal_file = parts.config.goal_file.as_deref().filter(|file| !resumed || file.exists());
         let protected = Protected::new(&parts.world, &parts.roots, &parts.config.protect, goal_file)
             .map_err(|error| Cause::new(Outcome::Environment, error.to_string()))?;
         let tripwire = Tripwire::new(&parts.world, &parts.roots, git.clone(), protected.files().cloned());
-        let tripwire = Rc::new(RefCell::new(Some(tripwire)));
+        let tripwire = Rc::new(RefCell::new(parts.replayed.is_none().then_some(tripwire)));
         let put_back =
             parts.lines.iter().filter(|line| matches!(&line.fact, Fact::Notice { code, .. } if code == PUT_BACK));
         let put_back = put_back.count() as u64;
@@ -274,6 +300,7 @@ impl Run {
             limits: parts.config.limits.clone(),
             tick: parts.tick.clone(),
         };
+        let watch = parts.replayed.is_none().then_some(watch);
         let run =
             Run { goal, watch, timer, identity, summarize: parts.summarize, baseline, secrets: parts.secrets.clone() };
         let running = run.result(None);
@@ -291,7 +318,9 @@ impl Run {
         let halt = self.goal.halt.clone();
         let outcome = {
             let watch = &self.watch;
-            watch.look();
+            if let Some(watch) = watch {
+                watch.look();
+            }
             let (identity, timer, gateway) = (&self.identity, &self.timer, self.goal.gateway.clone());
             let (brief, summarize) = (self.goal.brief.clone(), self.summarize);
             let heard = Heard {
@@ -313,11 +342,18 @@ impl Run {
             tokio::select! {
                 biased;
                 outcome = self.goal.run() => outcome,
-                () = watch.run() => Outcome::Internal,
+                () = watched(watch.as_ref()) => Outcome::Internal,
                 () = interrupts(&mut signals, &session, &halt, &heard) => Outcome::Internal,
             }
         };
         self.finish(outcome).await
+    }
+}
+
+async fn watched(watch: Option<&Watch>) {
+    match watch {
+        Some(watch) => watch.run().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -23,7 +23,13 @@ use crate::world::{Boxed, Clock, World, rfc3339};
 /// Everybody who watches a run: the console, the stdout stream.
 pub trait Listener {
     fn event(&self, record: &Record);
+
+    /// A fact stands in the log. It may append others.
+    fn fact(&self, _line: &Line) {}
 }
+
+/// What is waited for in place of the disk.
+pub type Instead = Rc<dyn Fn() -> Boxed<'static, ()>>;
 
 /// What stands in the log of an opened session.
 pub struct Opened {
@@ -48,6 +54,7 @@ struct Inner {
     listeners: Vec<Rc<dyn Listener>>,
     spool: Rc<Spool>,
     syncer: Syncer,
+    instead: RefCell<Option<Instead>>,
     writing: RefCell<Writing>,
     me: Holder,
     lock: Lock,
@@ -70,6 +77,10 @@ struct Writing {
     new_names: Vec<PathBuf>,
     /// `run.finished` was emitted: it is the last event until the next run.
     finished: bool,
+    /// A run has begun since the session was opened.
+    begun: bool,
+    /// Written with the next facts, once it has.
+    asides: Vec<Fact>,
 }
 
 impl Session {
@@ -113,6 +124,8 @@ impl Session {
             saved: None,
             new_names: vec![dir.clone(), above],
             finished: false,
+            begun: false,
+            asides: Vec::new(),
         };
         let spool = Spool::new(dir.join("spool"));
         Session::new(world, dir, header.id, listeners, spool, (me, run, lock), writing)
@@ -165,6 +178,8 @@ impl Session {
             events,
             derive,
             finished: overview.is_ended(),
+            begun: false,
+            asides: Vec::new(),
             overview,
             saved: Some(seq),
             new_names: Vec::new(),
@@ -185,6 +200,7 @@ impl Session {
     ) -> Result<Session, SessionError> {
         let inner = Inner {
             syncer: Syncer::start().map_err(SessionError::io("start the sync thread for", &dir))?,
+            instead: RefCell::default(),
             id,
             dir,
             run: run.to_owned(),
@@ -260,9 +276,32 @@ impl Session {
     pub fn append_all(&self, facts: impl IntoIterator<Item = Fact>) -> Result<u64, SessionError> {
         let now = self.now();
         let mut records = Vec::new();
-        let seq = self.inner.writing.borrow_mut().append(&self.inner, facts, now, &mut records)?;
+        let lines = {
+            let mut writing = self.inner.writing.borrow_mut();
+            let asides = if writing.begun { std::mem::take(&mut writing.asides) } else { Vec::new() };
+            writing.append(&self.inner, asides.into_iter().chain(facts), now, &mut records)?
+        };
         self.tell(&records);
-        Ok(seq)
+        for line in &lines {
+            for listener in &self.inner.listeners {
+                listener.fact(line);
+            }
+        }
+        Ok(lines.last().map_or(0, |line| line.seq))
+    }
+
+    /// A fact that stands beside the loop's own: it is written with the next that is, behind the one that begins the
+    /// run, and never behind the one that ends it.
+    pub fn aside(&self, fact: Fact) {
+        let mut writing = self.inner.writing.borrow_mut();
+        if !writing.finished || !writing.begun {
+            writing.asides.push(fact);
+        }
+    }
+
+    /// From here on no sync touches the disk; `instead` is waited for. For a copy that lives as long as the process.
+    pub fn sync_instead(&self, instead: Instead) {
+        self.inner.instead.replace(Some(instead));
     }
 
     /// An event without a fact (step.started, run.waiting, model.delta): listeners, and events.jsonl except deltas.
@@ -286,6 +325,9 @@ impl Session {
 
     /// Starts bringing everything written so far to the disk; `Sync::wait` waits for it.
     pub fn sync_start(&self) -> Sync {
+        if let Some(instead) = &*self.inner.instead.borrow() {
+            return Sync::instead(instead());
+        }
         let mut records = Vec::new();
         let sync = {
             let mut writing = self.inner.writing.borrow_mut();
@@ -412,7 +454,7 @@ impl Writing {
         facts: impl IntoIterator<Item = Fact>,
         now: SystemTime,
         records: &mut Vec<Record>,
-    ) -> Result<u64, SessionError> {
+    ) -> Result<Vec<Line>, SessionError> {
         let lines = self.lines(inner, facts, now)?;
         self.buffer.clear();
         for line in &lines {
@@ -423,26 +465,26 @@ impl Writing {
         }
         self.trim_buffer();
         // Only now, when the lines are written, does anything in memory move.
-        for line in lines {
+        for line in &lines {
             self.seq = line.seq;
-            if let Err(reason) = self.chain.follow(&line) {
+            if let Err(reason) = self.chain.follow(line) {
                 let file = inner.dir.join(LOG_FILE);
                 return Err(SessionError::Corrupt { file, line: line.seq + 1, reason });
             }
-            self.overview.observe(&line);
-            match line.fact {
-                Fact::Run(_) => self.finished = false,
+            self.overview.observe(line);
+            match &line.fact {
+                Fact::Run(_) => (self.finished, self.begun) = (false, true),
                 Fact::End(_) => self.finished = true,
                 _ => {}
             }
-            for event in derive(&line, &mut self.derive) {
+            for event in derive(line, &mut self.derive) {
                 self.event(inner, event, Some(line.seq), now, records);
             }
             if self.finished {
                 self.flush_events(inner, records);
             }
         }
-        Ok(self.seq)
+        Ok(lines)
     }
 
     /// The facts with their places in the log. Nothing is changed by it.

@@ -84,7 +84,7 @@ pub struct WireResponse {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Blob(pub Vec<u8>);
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 enum Stored<T> {
     Text(T),
@@ -95,6 +95,16 @@ fn stored(bytes: &[u8]) -> Stored<&str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Stored::Text(text),
         Err(_) => Stored::Base64 { base64: BASE64.encode(bytes) },
+    }
+}
+
+impl schemars::JsonSchema for Blob {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Blob".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Stored::<String>::json_schema(generator)
     }
 }
 

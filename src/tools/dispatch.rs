@@ -20,7 +20,7 @@ use crate::event::{TaskGraph, ToolStatus};
 use crate::model::ToolSchema;
 use crate::process::sandbox::Policy;
 use crate::session::{ReadMark, Spool};
-use crate::world::{Roots, Secrets, World};
+use crate::world::{Boxed, Roots, Secrets, World};
 
 const SUMMARY_CHARS: usize = 120;
 
@@ -78,6 +78,23 @@ pub struct Ran {
     pub complete: Option<(String, Option<String>)>,
     /// The background job that it started.
     pub job: Option<String>,
+}
+
+/// What a tool gave that looks at the workspace or waits for jobs, when it was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub status: ToolStatus,
+    /// Whole, before any cut.
+    pub text: String,
+    pub output_bytes: u64,
+    pub marks: Vec<ReadMark>,
+    pub changed: Vec<String>,
+}
+
+/// Answers in place of tools. State tools (tasks, spooled outputs, the end of the turn) and commands are not asked for.
+pub trait Answers {
+    /// Pends where the recorded call never ended.
+    fn answer<'a>(&'a self, call: &'a ToolCall) -> Boxed<'a, Answer>;
 }
 
 /// Where a call runs.
@@ -140,6 +157,7 @@ pub struct Tools {
     tasks: TaskGraph,
     jobs_started: u64,
     matched: Matched,
+    answers: Option<Rc<dyn Answers>>,
 }
 
 impl Tools {
@@ -171,7 +189,13 @@ impl Tools {
             tasks: TaskGraph::default(),
             jobs_started: 0,
             matched: Matched::new(),
+            answers: None,
         }
+    }
+
+    /// Tools that look at the workspace or wait for jobs give what was recorded.
+    pub fn answered_by(&mut self, answers: Rc<dyn Answers>) {
+        self.answers = Some(answers);
     }
 
     /// On resume: what was read and the tasks as they stood.
@@ -289,6 +313,18 @@ impl Tools {
             // Every alias's text is JSON (a test parses each of them).
             Some(text) => Args::parse(&call.arguments, &serde_json::from_str(&text).unwrap_or_default())?,
         };
+        if let Some(answers) = &self.answers
+            && (tool.is_outside() || (tool == Tool::Bash && !args.has("command")))
+        {
+            let answer = answers.answer(call).await;
+            return Ok(Done {
+                status: answer.status,
+                output_bytes: Some(answer.output_bytes),
+                marks: answer.marks,
+                changed: answer.changed,
+                ..Done::ok(answer.text)
+            });
+        }
         let at = Place { world, roots, options: &self.options };
         match tool {
             Tool::Bash => match (args.has("command"), args.has("job_id")) {

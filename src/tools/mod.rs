@@ -22,7 +22,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-pub use dispatch::{Ran, ToolCall, ToolOptions, Tools};
+pub use dispatch::{Answer, Answers, Ran, ToolCall, ToolOptions, Tools};
 pub use escape::escape_line;
 pub use output::{Whole, cut};
 pub use tasks::PLAN_UPDATED;

@@ -78,6 +78,8 @@ pub struct GitState {
     /// What differs from HEAD, untracked files too (a wholly untracked folder is one entry, with a closing slash);
     /// relative to the workspace, sorted.
     pub dirty: Vec<String>,
+    /// The folder of the workspace inside the repository; `None` at its top.
+    pub prefix: Option<String>,
 }
 
 impl Git {
@@ -103,7 +105,9 @@ impl Git {
             .collect();
         dirty.sort();
         let dirty = dirty.into_iter().map(|path| String::from_utf8_lossy(&path).into_owned()).collect();
-        Ok(Some(GitState { head: head.commit, branch: head.branch, dirty }))
+        let prefix = String::from_utf8_lossy(prefix.strip_suffix(b"/").unwrap_or(&prefix)).into_owned();
+        let prefix = (!prefix.is_empty()).then_some(prefix);
+        Ok(Some(GitState { head: head.commit, branch: head.branch, dirty, prefix }))
     }
 
     /// HEAD alone, read from the files of `.git` without starting a process (`None`: no repository or no commit).

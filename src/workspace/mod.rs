@@ -20,7 +20,7 @@ pub use copy::copy;
 pub use git::{Git, GitState};
 pub use protect::Protected;
 pub use repository::repository_top;
-pub use tree::{Tree, changed_files};
+pub use tree::{Listed, Listings, Tree, changed_files};
 pub use tripwire::{Tampered, Tripwire};
 
 /// Why the workspace could not be read, compared or copied.

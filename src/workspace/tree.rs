@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256};
@@ -30,7 +31,19 @@ pub struct Tree {
     /// Built when asked for: most workspaces are git repositories, and nobody asks.
     files: OnceCell<BTreeMap<PathBuf, String>>,
     unread: Vec<String>,
+    /// Where it is told instead of read.
+    told: Option<Listings>,
 }
+
+/// A workspace's listing as it was once: its digest, and of its files those that count.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    pub digest: Option<String>,
+    pub files: BTreeMap<PathBuf, String>,
+}
+
+/// Gives one recorded listing after another.
+pub type Listings = Rc<dyn Fn() -> Option<Listed>>;
 
 #[derive(Debug)]
 struct Entry {
@@ -52,11 +65,37 @@ impl Tree {
             .filter(|path| !path.as_os_str().is_empty())
             .collect();
         excluded.push(PathBuf::from(".spettro/sessions"));
-        Tree { roots, excluded, entries: Vec::new(), files: OnceCell::new(), unread: Vec::new() }
+        Tree { roots, excluded, entries: Vec::new(), files: OnceCell::new(), unread: Vec::new(), told: None }
+    }
+
+    /// A tree that reads nothing: each digest is the next of these listings.
+    pub fn told(listings: Listings) -> Tree {
+        let roots = Roots::same(PathBuf::new());
+        Tree {
+            roots,
+            excluded: Vec::new(),
+            entries: Vec::new(),
+            files: OnceCell::new(),
+            unread: Vec::new(),
+            told: Some(listings),
+        }
+    }
+
+    /// Whether it is told by a recording, and knows no files but those that count.
+    pub const fn is_told(&self) -> bool {
+        self.told.is_some()
     }
 
     /// The content digest now (sha256 hex): over the sorted paths, each with its kind and content digest.
     pub fn digest(&mut self, world: &World) -> Result<String, WorkspaceError> {
+        if let Some(listings) = &self.told {
+            let listed = listings().unwrap_or_default();
+            self.files = OnceCell::from(listed.files);
+            return listed.digest.ok_or_else(|| {
+                let error = std::io::Error::other("it had no digest when it was recorded");
+                WorkspaceError::io("list the workspace", &self.roots.shown)(error)
+            });
+        }
         let root = self.roots.real.clone();
         // An error, not an empty tree: «nothing there» would look like a change.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -14,6 +14,7 @@ mod process;
 mod provider;
 mod provider_tests;
 mod readme;
+mod replay;
 mod resume;
 mod review;
 mod rooms;

@@ -123,7 +123,7 @@ fn recorded_as(lab: &Lab, id: &str, second: &str, judged: &[u8]) -> PathBuf {
     session.append(Fact::Message(opening)).expect("appended");
     let (lane, first) = (Lane::Agent, first());
     Call { lane, n: 1, rest: &first, keep: 0, body: STREAM, reads: &[0, 16, 20] }.write(&session);
-    let spool = session.spool().put(NOT_UTF8).expect("spooled");
+    let spool = session.spool().put(bytes::Bytes::from_static(NOT_UTF8));
     let Fact::Tool(mut done) = tool("c1", ToolStatus::Ok) else { unreachable!() };
     done.spool = Some(spool);
     session.append(Fact::Tool(done)).expect("appended");

@@ -11,6 +11,7 @@ use super::super::failure::Failure;
 use super::super::logging::Log;
 use super::broken::{give_up, not_begun};
 use super::earlier::Earlier;
+use crate::cassette::{Places, Recorder};
 use crate::control::{Desk, Server};
 use crate::event::{Outcome, Record, RunResult};
 use crate::goal::{Config, Run, RunParts, WorkspaceMode, own_dirs};
@@ -131,6 +132,10 @@ impl Go<'_> {
         let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
         let mut own = own_dirs(&place.home, &place.session_root, &roots.real);
         own.push(session.dir());
+        let repository = roots.real.ancestors().find(|folder| folder.join(".git").exists()).map(Path::to_owned);
+        let (session_dir, workspace) = (session.dir(), roots.real.clone());
+        let places = Places { session: session_dir, workspace, repository, secrets: secrets.clone() };
+        let world = World { exec: Rc::new(Recorder::new(world.exec.clone(), session.clone(), places)), ..world };
         let halt = Halt::new();
         let console_tick = console.clone();
         let session_id = session.id();
@@ -178,6 +183,7 @@ impl Go<'_> {
             secrets,
             tick: Rc::new(move |since| console_tick.tick(since)),
             summarize: summary_markdown,
+            replayed: None,
         };
         let mut signals = Some(signals);
         let mut result = match Run::prepare(parts, &mut signals).await {

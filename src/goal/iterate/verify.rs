@@ -1,7 +1,6 @@
 //! What stands after a turn: protected files, digest, checks, progress, and what changed.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::super::checks;
 use super::super::config::{Check, When};
@@ -9,7 +8,7 @@ use super::super::failure::Cause;
 use super::super::progress::{self, Standing};
 use super::Loop;
 use crate::event::{Changes, CheckResult, CheckStatus, Outcome};
-use crate::session::{Fact, Message, SessionError};
+use crate::session::{Fact, ListedChange, Message, SessionError};
 use crate::workspace::changed_files;
 
 /// The code of the notice that something was put back.
@@ -69,13 +68,21 @@ impl Loop {
     }
 
     pub(super) fn digest(&self) -> Option<String> {
-        match self.tree.borrow_mut().digest(&self.world) {
+        let listed = self.tree.borrow_mut().digest(&self.world);
+        let digest = match listed {
             Ok(digest) => Some(digest),
             Err(error) => {
                 tracing::warn!(%error, "the workspace has no digest");
                 None
             }
-        }
+        };
+        self.listed(digest.clone(), Vec::new());
+        digest
+    }
+
+    /// Writes down what a listing gave, for a replay.
+    fn listed(&self, digest: Option<String>, changed: Vec<ListedChange>) {
+        self.session.aside(Fact::Listing { digest, changed });
     }
 
     /// Runs the checks of an iteration; with `skip` they are all `not_run`.
@@ -152,17 +159,25 @@ impl Loop {
             }
         }
         let mut changes = Changes::default();
-        let listed: BTreeMap<PathBuf, String> = {
+        let listed = {
             let mut tree = self.tree.borrow_mut();
-            match tree.digest(&self.world) {
-                Ok(_) => tree.files().clone(),
-                Err(error) => {
-                    tracing::warn!(%error, "the workspace cannot be listed");
-                    return (changes, Vec::new());
-                }
+            tree.digest(&self.world).map(|digest| (digest, tree.files().clone()))
+        };
+        let (digest, listed) = match listed {
+            Ok(listed) => listed,
+            Err(error) => {
+                tracing::warn!(%error, "the workspace cannot be listed");
+                self.listed(None, Vec::new());
+                return (changes, Vec::new());
             }
         };
         changes.files = changed_files(&files, &listed);
+        let change = |path: &String| ListedChange {
+            path: path.clone(),
+            before: files.get(Path::new(path)).cloned(),
+            after: listed.get(Path::new(path)).cloned(),
+        };
+        self.listed(Some(digest), changes.files.iter().map(change).collect());
         (changes, Vec::new())
     }
 }

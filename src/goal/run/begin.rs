@@ -100,7 +100,7 @@ pub fn goal_digest(goal: &str) -> String {
     crate::model::hex(&sha2::Sha256::digest(goal.as_bytes()))
 }
 
-pub(super) fn start_fact(parts: &RunParts, resumed: bool, git: &GitState) -> Result<(), Cause> {
+pub(super) fn start_fact(parts: &RunParts, resumed: bool, git: &GitState, frozen: &Frozen) -> Result<(), Cause> {
     let endpoints = [Some(&parts.endpoint), parts.judge.as_ref()];
     let mut foreign: Vec<String> = endpoints
         .into_iter()
@@ -125,6 +125,9 @@ pub(super) fn start_fact(parts: &RunParts, resumed: bool, git: &GitState) -> Res
             workspace: parts.roots.shown.to_string_lossy().into_owned(),
             git_base: git.head.clone(),
             git_branch: git.branch.clone(),
+            git_prefix: git.prefix.clone(),
+            removed: parts.removed.clone(),
+            config: (parts.config.digest != frozen.config_digest).then(|| parts.config.yaml.clone()),
             id_seed: parts.world.ids.seed(),
             redacted: parts.secrets.names(),
         })),

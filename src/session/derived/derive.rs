@@ -94,6 +94,10 @@ pub fn derive(line: &Line, state: &mut DeriveState) -> Vec<Event> {
         | Fact::Progress(_)
         | Fact::Baseline { .. }
         | Fact::Delivery { .. }
+        | Fact::Command(_)
+        | Fact::Jobs { .. }
+        | Fact::Listing { .. }
+        | Fact::Halted { .. }
         | Fact::Steer { .. }
         | Fact::Learned { .. }
         | Fact::Elapsed { .. }

@@ -344,6 +344,9 @@ pub(crate) fn run(run: &str) -> Fact {
         workspace: "/w".into(),
         git_base: None,
         git_branch: None,
+        git_prefix: None,
+        removed: Vec::new(),
+        config: None,
         id_seed: None,
         redacted: Vec::new(),
     }))

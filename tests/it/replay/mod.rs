@@ -1,0 +1,6 @@
+//! `spettro replay`: runs of all kinds, run again from what they left behind.
+
+mod ends;
+mod parted;
+mod plain;
+mod support;
