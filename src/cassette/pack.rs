@@ -192,7 +192,9 @@ impl<'a, 's, W: Write> Writer<'a, 's, W> {
         }
         for id in tape.spooled() {
             let read = tape.spool(id).map_err(CassetteError::io("read an output for", self.out))?;
-            for (at, body) in pieces(read.as_deref().unwrap_or_default()) {
+            // One that the session did not keep is not in the file either.
+            let Some(bytes) = read else { continue };
+            for (at, body) in pieces(&bytes) {
                 self.record("spool", &SpoolPiece { id, at, body })?;
             }
         }

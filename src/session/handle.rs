@@ -276,10 +276,11 @@ impl Session {
     pub fn append_all(&self, facts: impl IntoIterator<Item = Fact>) -> Result<u64, SessionError> {
         let now = self.now();
         let mut records = Vec::new();
-        let lines = {
+        let (lines, last) = {
             let mut writing = self.inner.writing.borrow_mut();
             let asides = if writing.begun { std::mem::take(&mut writing.asides) } else { Vec::new() };
-            writing.append(&self.inner, asides.into_iter().chain(facts), now, &mut records)?
+            let lines = writing.append(&self.inner, asides.into_iter().chain(facts), now, &mut records)?;
+            (lines, writing.seq)
         };
         self.tell(&records);
         for line in &lines {
@@ -287,7 +288,7 @@ impl Session {
                 listener.fact(line);
             }
         }
-        Ok(lines.last().map_or(0, |line| line.seq))
+        Ok(last)
     }
 
     /// A fact that stands beside the loop's own: it is written with the next that is, behind the one that begins the

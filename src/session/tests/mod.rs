@@ -442,6 +442,35 @@ pub(crate) fn end(run: &str, outcome: Outcome) -> Fact {
     Fact::End(Box::new(End { run: run.to_owned(), outcome, result: Box::new(result), leaked: Vec::new() }))
 }
 
+fn command() -> CommandRun {
+    CommandRun {
+        purpose: Purpose::Tool,
+        label: HARD.into(),
+        sha256: "bb".into(),
+        end: CommandEnd::Exited(3),
+        duration_ms: 7,
+        output: Printed { bytes: Some(Blob(b"a\xff".to_vec())), spool: None, head_bytes: 1, omitted_bytes: 9 },
+        leftovers: vec![(4711, "sleep".into())],
+        kept: true,
+    }
+}
+
+fn job_seen() -> JobSeen {
+    JobSeen {
+        job: "job-1".into(),
+        command: HARD.into(),
+        state: JobStands::LeaderExited { status: 0, still_running: 2 },
+        duration_ms: Some(3),
+        printed_bytes: 12,
+        dropped_bytes: 1,
+        last_line: HARD.into(),
+    }
+}
+
+fn listed_change() -> ListedChange {
+    ListedChange { path: HARD.into(), before: None, after: Some("cc".into()) }
+}
+
 /// One of every kind, in an order that a run could write them in; `tip` names the entry `e1`, so the first of them
 /// must be the first line.
 pub(crate) fn samples() -> Vec<Fact> {
@@ -472,6 +501,10 @@ pub(crate) fn samples() -> Vec<Fact> {
         Fact::Delivery { what: "job-1".into(), before_call: 2 },
         Fact::Message(Message::User { origin: Origin::Steer, text: HARD.into() }),
         Fact::Message(Message::Operator { text: HARD.into() }),
+        Fact::Command(Box::new(command())),
+        Fact::Jobs { jobs: vec![job_seen()] },
+        Fact::Listing { digest: Some("aa".into()), changed: vec![listed_change()] },
+        Fact::Halted { why: "time_limit".into() },
         Fact::Learned { window_tokens: None, factor_pct: Some(120) },
         Fact::Turn { iteration: 1, end: TurnEnd::Done, summary: Some(HARD.into()), why: None },
         Fact::Checks { iteration: 1, results: vec![check("test"), check("lint")] },
