@@ -153,7 +153,9 @@ fn bench(options: &Options) -> Result<bool> {
         let name = format!("{} decoded a second", cost.wire.name());
         let limit = Limit::least(cost.megabytes, 200.0, "≥ 200 MB");
         table.row(name, format!("{:.0} MB", cost.megabytes), limit);
-        let name = format!("{}: a step behind 2,000, over one behind 20", cost.wire.name());
+        let name = format!("{}: a step encoded behind 10 MB", cost.wire.name());
+        table.row(name, ms(cost.step), time(cost.step, "1 ms", 1.0));
+        let name = format!("{}: the same over a step behind 20", cost.wire.name());
         table.row(name, format!("{:.2} ×", cost.growth), Limit::most(cost.growth, 1.5, "1.5 ×"));
     }
     table.row("look at git's settings and protected files", ms(look), time(look, "0.1 ms", 0.1));
