@@ -63,6 +63,7 @@ pub fn replay(recording: &Path, more: &[&str]) -> Replayed {
     assert!(!elsewhere.spettro_home().exists(), "a replay writes nothing into its home");
     let left: Vec<_> = std::fs::read_dir(elsewhere.root().join("tmp")).expect("there").collect();
     assert!(left.is_empty(), "the scratch folder is removed: {left:?}");
+    assert_eq!(report["processes"], 0, "a replay starts no process");
     Replayed { finished, report }
 }
 
