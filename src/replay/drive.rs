@@ -142,7 +142,7 @@ impl Again<'_> {
             () = run => None,
             stop = stand(&cursor, clock, &outside) => Some(stop),
         };
-        if stop.is_none() {
+        if stop != Some(Stop::Diverged) {
             self.ground.finish(&world, &cursor);
         }
         cursor.end();

@@ -1,6 +1,6 @@
 //! What guards of the workspace found stands in the recording: put back, told, and ended the run at the same place.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::support::Recording;
 use crate::provider::{Reply, Script};
@@ -85,7 +85,6 @@ fn outputs_are_numbered_as_they_came_and_written_once() {
     let script = Script::new()
         .agent(Reply::bash("seq 1 2000"))
         .agent(Reply::bash("seq 2 2001; exit 3"))
-        .agent(Reply::call("tool-output", json!({"id": 2})))
         .agent(Reply::complete("done"))
         .judge(Reply::verdict("met", "yes", ""));
     let recording = Recording::in_place(repository(), script, "goal: x\nchecks: ['seq 3 2002']\n");
