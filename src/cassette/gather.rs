@@ -87,7 +87,10 @@ fn touched(base: &Base, facts: &[Line]) -> BTreeSet<String> {
             _ => {}
         }
     }
-    let is_touched = |path: &Path| files.contains(path) || folders.iter().any(|folder| path.starts_with(folder));
+    // They say what counts in a tree.
+    let hides = |path: &Path| path.file_name().is_some_and(|name| name == ".gitignore" || name == ".ignore");
+    let is_touched =
+        |path: &Path| hides(path) || files.contains(path) || folders.iter().any(|folder| path.starts_with(folder));
     base.files.iter().filter(|file| is_touched(&file.path)).map(|file| file.sha256.clone()).collect()
 }
 

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::records::hex;
 use crate::event::Leaked;
-use crate::session::{Blob, CommandEnd, CommandRun, Fact, INLINE_BYTES, JobSeen, Printed, Session};
+use crate::session::{Blob, CommandEnd, CommandRun, Fact, INLINE_BYTES, INLINE_OWN_BYTES, JobSeen, Printed, Session};
 use crate::world::{Boxed, Captured, Command, CommandKind, Exec, ExecError, Finished, JobInfo, JobState, Secrets};
 
 /// The places that a command may name, and that are others in a replay.
@@ -93,17 +93,21 @@ impl Recorder {
         self.session.aside(Fact::Command(Box::new(fact)));
     }
 
-    fn printed(&self, output: &Captured) -> Printed {
-        let head_bytes = output.head.len() as u64;
-        let omitted_bytes = output.omitted_bytes;
-        let kept = head_bytes + output.tail.len() as u64;
-        let whole =
-            if output.tail.is_empty() { output.head.clone() } else { [&output.head[..], &output.tail].concat() };
-        if kept > INLINE_BYTES {
-            let id = self.session.spool().put(whole.into());
-            return Printed { bytes: None, spool: Some(id), head_bytes, omitted_bytes };
+    fn printed(&self, kind: CommandKind, output: &Captured) -> Printed {
+        let (head_bytes, tail_bytes) = (output.head.len() as u64, output.tail.len() as u64);
+        let printed = Printed { head_bytes, tail_bytes, omitted_bytes: output.omitted_bytes, ..Printed::default() };
+        let kept = head_bytes + tail_bytes;
+        match kind {
+            // Whoever asked for it spools what it makes of it.
+            CommandKind::Tool | CommandKind::Check if kept > INLINE_BYTES => {
+                Printed { spool: Some(self.session.spool().offer(output.clone())), ..printed }
+            }
+            _ if kept > INLINE_OWN_BYTES => {
+                Printed { spool: Some(self.session.spool().put(output.joined().into())), ..printed }
+            }
+            _ if kept > 0 => Printed { bytes: Some(Blob([&output.head[..], &output.tail].concat())), ..printed },
+            _ => printed,
         }
-        Printed { bytes: (!whole.is_empty()).then_some(Blob(whole)), spool: None, head_bytes, omitted_bytes }
     }
 }
 
@@ -138,7 +142,7 @@ impl Exec for Recorder {
             if let Some(command) = waiting.command.take() {
                 let fact = match &finished {
                     Ok(finished) => CommandRun {
-                        output: self.printed(&finished.output),
+                        output: self.printed(command.kind, &finished.output),
                         leftovers: finished.leftovers.iter().map(|left| (left.pid, left.name.clone())).collect(),
                         kept: finished.kept,
                         ..self.fact(&command, CommandEnd::of(finished.ending), finished.duration)

@@ -8,12 +8,9 @@ pub struct LaterArgs {
     #[arg(long, hide = true)]
     memory: Option<String>,
     #[arg(long, hide = true)]
-    record: Option<String>,
-    #[arg(long, hide = true)]
     fork: bool,
     #[arg(long, hide = true)]
     at: Option<String>,
-    #[arg(long, hide = true)]
     #[arg(long, hide = true)]
     parallel: Option<String>,
     #[arg(long, hide = true)]
@@ -41,7 +38,6 @@ impl LaterArgs {
     pub(super) fn given(&self) -> Vec<&'static str> {
         let all = [
             ("--memory", self.memory.is_some()),
-            ("--record", self.record.is_some()),
             ("--fork", self.fork),
             ("--at", self.at.is_some()),
             ("--parallel", self.parallel.is_some()),

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use super::checks;
 use super::config::{Config, When};
+use super::effects::Witness;
 use super::failure::{Cause, session};
 use super::iterate::check_cause;
 use super::progress;
@@ -42,6 +43,8 @@ pub struct Baseline {
     pub config: Rc<Config>,
     pub roots: Roots,
     pub tree: Rc<RefCell<Tree>>,
+    /// Where effects are recorded.
+    pub witness: Option<Witness>,
     pub git: Rc<Git>,
     /// Variables that commands do not see.
     pub removed: Rc<[String]>,
@@ -92,6 +95,9 @@ impl Baseline {
                 return Ok(());
             }
             let result = checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed).await;
+            if let Some(witness) = &self.witness {
+                witness.look(None);
+            }
             checks::program_exists(check, &result).map_err(|error| check_cause(&error))?;
             found.checks.push(result);
         }

@@ -69,7 +69,7 @@ pub async fn run(
         Ending::Signaled(_) | Ending::Lost | Ending::TooManyProcesses => (CheckStatus::Fail, None),
     };
     let printed_bytes = finished.output.total_bytes();
-    let raw = raw(finished.output);
+    let raw = Bytes::from(finished.output.joined());
     if printed_bytes > SPOOLED_BYTES {
         result.spool = Some(spool.put(raw.clone()));
     }
@@ -160,19 +160,9 @@ pub fn command(
     }
 }
 
-/// Captured output; what was dropped from the middle is said.
-fn raw(output: Captured) -> Bytes {
-    let mut raw = output.head;
-    if output.omitted_bytes > 0 {
-        raw.extend_from_slice(format!("\n[{} bytes omitted]\n", output.omitted_bytes).as_bytes());
-    }
-    raw.extend_from_slice(&output.tail);
-    raw.into()
-}
-
-/// The same as text.
+/// Captured output as text; what was dropped from the middle is said.
 pub fn text(output: &Captured) -> String {
-    String::from_utf8_lossy(&raw(output.clone())).into_owned()
+    String::from_utf8_lossy(&output.joined()).into_owned()
 }
 
 fn head(text: &str) -> String {

@@ -49,6 +49,8 @@ pub struct Config {
     pub prices: BTreeMap<String, Price>,
     /// Names of variables whose values are secrets.
     pub redact: Vec<String>,
+    /// Write down what each step did to the files of the workspace.
+    pub record_effects: bool,
     /// Wait for the disk before each command.
     pub sync_strict: bool,
     /// The whole effective configuration as YAML, in the key table's order, without secrets.

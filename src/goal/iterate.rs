@@ -3,7 +3,7 @@
 mod verdict;
 mod verify;
 
-pub use self::verify::PUT_BACK;
+pub use self::verify::{Guards, PUT_BACK};
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,6 +11,7 @@ use std::rc::Rc;
 use super::baseline::{Baseline, Found};
 use super::checks::CheckError;
 use super::config::Config;
+use super::effects::Witness;
 use super::failure::{Cause, cause};
 use super::message::{Onward, continuation};
 use super::outcome::{Decision, decide};
@@ -33,12 +34,16 @@ pub struct Loop {
     pub judge: Option<Bench>,
     pub roots: Roots,
     pub tree: Rc<RefCell<Tree>>,
+    /// Where effects are recorded.
+    pub witness: Option<Witness>,
     pub git: Rc<Git>,
     pub protected: Rc<RefCell<Protected>>,
     /// Absent while it compares.
     pub tripwire: Rc<RefCell<Option<Tripwire>>>,
     /// How often something had to be put back in this session.
     pub put_back: u64,
+    /// What the guards found, where that is told by a recording.
+    pub guards: Option<Guards>,
     /// Filled when the baseline has ended.
     pub found: Rc<RefCell<Option<Found>>>,
     pub seen: Seen,

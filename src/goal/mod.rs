@@ -3,6 +3,7 @@
 mod baseline;
 pub mod checks;
 mod config;
+mod effects;
 mod failure;
 mod file;
 mod iterate;

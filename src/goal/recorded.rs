@@ -14,20 +14,16 @@ use crate::world::Secrets;
 /// The part of a session's sources that something belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    Goal,
     Prompt,
     Tools,
-    Memory,
     Config,
 }
 
 impl Source {
     pub const fn name(self) -> &'static str {
         match self {
-            Source::Goal => "goal",
             Source::Prompt => "prompt",
             Source::Tools => "tools",
-            Source::Memory => "memory",
             Source::Config => "config",
         }
     }

@@ -17,8 +17,9 @@ use self::listen::{Heard, interrupts};
 use self::restore::{earlier_baseline, opening_missing, restore};
 use super::baseline::Baseline;
 use super::config::Config;
+use super::effects::Witness;
 use super::failure::{Cause, cause, session as session_cause};
-use super::iterate::{Bench, Loop, PUT_BACK, Stage, first_message, start_baseline};
+use super::iterate::{Bench, Guards, Loop, PUT_BACK, Stage, first_message, start_baseline};
 use super::progress::Seen;
 use super::result::{Before, Ending, Identity, result};
 use super::watch::{Timer, Watch, pressing};
@@ -83,6 +84,8 @@ pub struct Replayed {
     pub answers: Rc<dyn Answers>,
     /// How the workspace was listed.
     pub listings: Listings,
+    /// What the guards of the workspace found.
+    pub guards: Guards,
 }
 
 /// A run that can be driven.
@@ -187,6 +190,12 @@ impl Run {
             None => Tree::new(parts.roots.clone(), parts.own_dirs.clone()),
         };
         let tree = Rc::new(RefCell::new(tree));
+        let witness = (parts.config.record_effects && parts.replayed.is_none()).then(|| Witness {
+            world: parts.world.clone(),
+            session: parts.session.clone(),
+            tree: tree.clone(),
+            secrets: parts.secrets.clone(),
+        });
         // A session needs no goal file any more: what it said is stored.
         let goal_file = parts.config.goal_file.as_deref().filter(|file| !resumed || file.exists());
         let protected = Protected::new(&parts.world, &parts.roots, &parts.config.protect, goal_file)
@@ -198,6 +207,11 @@ impl Run {
         let put_back = put_back.count() as u64;
         let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
         let (gate, baseline) = if found.borrow().is_some() {
+            if witness.is_some()
+                && let Err(error) = tree.borrow_mut().digest(&parts.world)
+            {
+                tracing::warn!(%error, "the workspace has no digest");
+            }
             (None, None)
         } else {
             let baseline = Baseline {
@@ -207,6 +221,7 @@ impl Run {
                 config: parts.config.clone(),
                 roots: parts.roots.clone(),
                 tree: tree.clone(),
+                witness: witness.clone(),
                 git: git.clone(),
                 removed: removed.clone(),
                 secrets: parts.secrets.clone(),
@@ -226,7 +241,7 @@ impl Run {
         let compactions = compactor.tally();
         let pressing_gateway = gateway.clone();
         let (pressing_timer, pressing_limits) = (timer.clone(), parts.config.limits.clone());
-        let looked = tripwire.clone();
+        let (looked, seeing) = (tripwire.clone(), witness.clone());
         let mut agent = Agent::new(AgentParts {
             world: parts.world.clone(),
             session: parts.session.clone(),
@@ -245,9 +260,12 @@ impl Run {
             gate,
             steering: parts.steering.clone(),
             recent: parts.config.judge.as_ref().map_or(1, |judge| judge.messages as usize),
-            changed: Rc::new(move |by| {
+            changed: Rc::new(move |call_id, by| {
                 if let Some(wire) = looked.borrow_mut().as_mut() {
                     wire.look(by);
+                }
+                if let Some(witness) = &seeing {
+                    witness.look(Some(call_id));
                 }
             }),
             pressing: Rc::new(move || pressing(&pressing_gateway, &pressing_timer, &pressing_limits)),
@@ -277,10 +295,12 @@ impl Run {
             judge,
             roots: parts.roots.clone(),
             tree,
+            witness,
             git,
             protected: Rc::new(RefCell::new(protected)),
             tripwire,
             put_back,
+            guards: parts.replayed.as_ref().map(|replayed| replayed.guards.clone()),
             found,
             seen,
             brief: Rc::new(RefCell::new(standing.clone())),

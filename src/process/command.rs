@@ -277,6 +277,7 @@ impl Shared {
 
     /// Asks the zygote, and a new one when it is dead.
     fn spawn(&self, request: &Request, writer: &OwnedFd) -> io::Result<Tree> {
+        super::starting();
         let mut backend = lock(&self.backend);
         match backend.spawn(request, writer.as_fd()) {
             Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {

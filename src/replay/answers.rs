@@ -4,16 +4,20 @@ use std::rc::Rc;
 
 use super::cursor::Cursor;
 use super::finding::Aspect;
+use super::ground::Ground;
 use crate::event::ToolStatus;
 use crate::session::{Fact, Message, ToolDone};
 use crate::tools::{Answer, Answers, ToolCall};
 use crate::world::Boxed;
 
-pub struct TapeAnswers(pub Rc<Cursor>);
+pub struct TapeAnswers {
+    pub cursor: Rc<Cursor>,
+    pub ground: Rc<Ground>,
+}
 
 impl TapeAnswers {
     async fn recorded(&self, call: &ToolCall) -> Answer {
-        let cursor = &self.0;
+        let cursor = &self.cursor;
         let Some(place) = cursor.tool(&call.id) else {
             let text = format!("the recording holds no end of the tool call `{}`", call.id);
             cursor.miss_for_good(cursor.differs(Aspect::Tools, text));
@@ -36,7 +40,7 @@ impl TapeAnswers {
 
     /// The whole text: from the spool, or where it was short, from the message.
     fn text(&self, place: usize, done: &ToolDone) -> String {
-        let cursor = &self.0;
+        let cursor = &self.cursor;
         if let Some(id) = done.spool {
             match cursor.part.tape.spool(id) {
                 Ok(Some(bytes)) => return String::from_utf8_lossy(&bytes).into_owned(),
@@ -62,5 +66,15 @@ impl TapeAnswers {
 impl Answers for TapeAnswers {
     fn answer<'a>(&'a self, call: &'a ToolCall) -> Boxed<'a, Answer> {
         Box::pin(self.recorded(call))
+    }
+
+    fn runs_too(&self) -> bool {
+        // What has happened before the call has happened in the scratch copy, too.
+        self.ground.advance(&self.cursor.part, self.cursor.here());
+        true
+    }
+
+    fn ran(&self, call: &ToolCall, told: &Answer, real: &Answer) {
+        self.ground.compare(&self.cursor, call, told, real);
     }
 }

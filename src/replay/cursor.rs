@@ -16,7 +16,7 @@ use super::finding::{Aspect, Divergence, Guess};
 use super::part::Part;
 use super::track::{Track, aspect, name, track};
 use crate::event::{Lane, Record};
-use crate::session::{Fact, Line, Listener, Message, Purpose, Session};
+use crate::session::{Fact, Guard, Guarded, Line, Listener, Message, Purpose, Session};
 
 /// Why a replayed run was not driven to its own end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -263,12 +263,27 @@ impl Cursor {
             .find(|&at| matches!(self.part.fact(at), Fact::Tool(done) if done.call_id == call_id))
     }
 
-    /// The next recorded listing.
-    pub fn listing(&self) -> Option<&Fact> {
+    /// The place behind the last fact that the loop has met.
+    pub fn here(&self) -> usize {
+        let last = self.next_loop.get().checked_sub(1).and_then(|last| self.part.loops.get(last));
+        last.map_or(self.part.range.start, |&at| at + 1)
+    }
+
+    /// The place of the next recorded listing.
+    pub fn listing(&self) -> Option<usize> {
         let from = self.listings.get().max(self.part.range.start);
         let at = (from..self.part.range.end).find(|&at| matches!(self.part.fact(at), Fact::Listing { .. }))?;
         self.listings.set(at + 1);
-        Some(self.part.fact(at))
+        Some(at)
+    }
+
+    /// What a guard of the workspace found where the loop stands.
+    pub fn guarded(&self, guards: &[Guard]) -> Option<Guarded> {
+        let to = self.part.loops.get(self.next_loop.get()).copied().unwrap_or(self.part.range.end);
+        (self.here()..to).find_map(|at| match self.part.fact(at) {
+            Fact::Guarded(found) if guards.contains(&found.guard) => Some(found.clone()),
+            _ => None,
+        })
     }
 
     /// The first place that is not met; the end of the run's facts when all are.

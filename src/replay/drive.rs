@@ -12,13 +12,14 @@ use super::answers::TapeAnswers;
 use super::clock::{Backwards, FewVars, TapeClock, TapeIds};
 use super::cursor::{Cursor, Stop};
 use super::exec::TapeExec;
+use super::ground::Ground;
 use super::model::TapeModel;
 use super::scratch::Scratch;
 use super::{Endpoints, Options};
 use crate::event::{Outcome, RunResult};
 use crate::goal::{Cause, Config, Replayed, Run, RunParts, early};
 use crate::model::Endpoint;
-use crate::process::sandbox::Policy;
+use crate::process::sandbox::{Access, Files, Policy, Rule};
 use crate::process::{SignalEvent, Signals};
 use crate::session::{self, Fact, Frozen, Line, Session};
 use crate::workspace::{Listed, Listings};
@@ -39,6 +40,7 @@ pub struct Again<'a> {
     pub named_window: Option<u64>,
     /// By path, how the files were that ever differed from the baseline.
     pub base_files: &'a BTreeMap<PathBuf, String>,
+    pub ground: &'a Rc<Ground>,
 }
 
 impl Again<'_> {
@@ -98,8 +100,12 @@ impl Again<'_> {
             version: start.version.clone(),
             copy: None,
             sandbox: start.sandbox.clone(),
-            // Nothing of the workspace is read or written here.
-            policy: Rc::new(Policy::off()),
+            // Tools for files reach the scratch copy, and nothing else of this machine.
+            policy: Rc::new(Policy {
+                files: Files::WorkspaceWrite,
+                rules: vec![Rule { path: self.scratch.workspace.clone(), access: Access::Write }],
+                ..Policy::off()
+            }),
             own_dirs: Vec::new(),
             deltas: false,
             // Some word: without one no patch is kept, and the result says so.
@@ -112,8 +118,12 @@ impl Again<'_> {
             summarize: |_| String::new(),
             replayed: Some(Replayed {
                 frozen: Box::new(self.frozen.clone()),
-                answers: Rc::new(TapeAnswers(cursor.clone())),
-                listings: listings(&cursor, self.base_files),
+                answers: Rc::new(TapeAnswers { cursor: cursor.clone(), ground: self.ground.clone() }),
+                listings: listings(&cursor, self.base_files, self.ground, &world),
+                guards: {
+                    let cursor = cursor.clone();
+                    Rc::new(move |guards| cursor.guarded(guards))
+                },
             }),
             config: Rc::new(self.config),
         };
@@ -132,6 +142,9 @@ impl Again<'_> {
             () = run => None,
             stop = stand(&cursor, clock, &outside) => Some(stop),
         };
+        if stop != Some(Stop::Diverged) {
+            self.ground.finish(&world, &cursor);
+        }
         cursor.end();
         stop
     }
@@ -215,20 +228,21 @@ impl Outside<'_> {
 }
 
 /// The recorded listings: the files that count are those that ever differed from the baseline.
-fn listings(cursor: &Rc<Cursor>, base: &BTreeMap<PathBuf, String>) -> Listings {
+fn listings(cursor: &Rc<Cursor>, base: &BTreeMap<PathBuf, String>, ground: &Rc<Ground>, world: &World) -> Listings {
     let (cursor, base) = (cursor.clone(), base.clone());
-    Rc::new(move || match cursor.listing()? {
-        Fact::Listing { digest, changed } => {
-            let mut files = base.clone();
-            for change in changed {
-                let path = PathBuf::from(&change.path);
-                match &change.after {
-                    Some(after) => files.insert(path, after.clone()),
-                    None => files.remove(&path),
-                };
-            }
-            Some(Listed { digest: digest.clone(), files })
+    let (ground, world) = (ground.clone(), world.clone());
+    Rc::new(move || {
+        let at = cursor.listing()?;
+        let Fact::Listing { digest, changed } = cursor.part.fact(at) else { return None };
+        ground.listing(&world, &cursor, at, digest.as_deref());
+        let mut files = base.clone();
+        for change in changed {
+            let path = PathBuf::from(&change.path);
+            match &change.after {
+                Some(after) => files.insert(path, after.clone()),
+                None => files.remove(&path),
+            };
         }
-        _ => None,
+        Some(Listed { digest: digest.clone(), files })
     })
 }

@@ -4,12 +4,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+
 use super::cursor::Cursor;
 use super::finding::Aspect;
 use crate::cassette::Places;
 use crate::event::Leaked;
 use crate::session::{CommandRun, Fact, JobSeen, JobStands, Spool};
-use crate::world::{Boxed, Command, CommandKind, Exec, ExecError, Finished, JobInfo};
+use crate::world::{Boxed, Captured, Command, CommandKind, Exec, ExecError, Finished, JobInfo};
 
 pub struct TapeExec {
     cursor: Rc<Cursor>,
@@ -61,28 +63,27 @@ impl TapeExec {
         self.cursor.miss(self.cursor.differs(what, text));
     }
 
-    fn output(&self, run: &CommandRun) -> Vec<u8> {
-        if let Some(bytes) = &run.output.bytes {
-            return bytes.0.clone();
+    /// The output as it was captured. Nothing, and the replay ends, where it is not in the recording.
+    fn output(&self, kind: CommandKind, run: &CommandRun) -> Captured {
+        let lacks = |why: &str| {
+            let text = format!("the output of `{}` {why}", run.label);
+            self.cursor.fatal(self.cursor.differs(Aspect::Tools, text));
+            Captured::default()
+        };
+        let spooled = match run.output.spool.map(|id| self.cursor.part.tape.spool(id)) {
+            Some(Ok(Some(bytes))) => bytes,
+            Some(Ok(None)) => return lacks("is not in the recording"),
+            Some(Err(error)) => return lacks(&format!("cannot be read: {error}")),
+            None => Bytes::new(),
+        };
+        let Some(output) = run.output.captured(&spooled) else { return lacks("is another one in the recording") };
+        // Later outputs keep their numbers.
+        match kind {
+            _ if run.output.spool.is_none() => {}
+            CommandKind::Tool | CommandKind::Check => drop(self.spool.offer(output.clone())),
+            _ => drop(self.spool.put(output.joined().into())),
         }
-        let Some(id) = run.output.spool else { return Vec::new() };
-        match self.cursor.part.tape.spool(id) {
-            Ok(Some(bytes)) => {
-                // Later outputs keep their numbers.
-                self.spool.put(bytes.clone());
-                bytes.to_vec()
-            }
-            Ok(None) => {
-                let text = format!("the output {id} of `{}` is not in the recording", run.label);
-                self.cursor.fatal(self.cursor.differs(Aspect::Tools, text));
-                Vec::new()
-            }
-            Err(error) => {
-                let text = format!("the output {id} of `{}` cannot be read: {error}", run.label);
-                self.cursor.fatal(self.cursor.differs(Aspect::Tools, text));
-                Vec::new()
-            }
-        }
+        output
     }
 
     /// The jobs as the recorded loop had last seen them here.
@@ -123,9 +124,9 @@ impl Exec for TapeExec {
     fn run(&self, command: Command) -> Boxed<'_, Result<Finished, ExecError>> {
         Box::pin(async move {
             let (turn, run) = self.recorded(&command).await;
-            let output = self.output(run);
+            let output = self.output(command.kind, run);
             drop(turn);
-            match run.finished(&output, Duration::from_millis(run.duration_ms)) {
+            match run.finished(output, Duration::from_millis(run.duration_ms)) {
                 Some(finished) => finished,
                 // Nobody ever heard of its end.
                 None => std::future::pending().await,

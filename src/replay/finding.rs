@@ -17,19 +17,23 @@ pub enum Aspect {
     Events,
     /// Tokens, money, compactions.
     Ledger,
+    /// What tools for files gave and did, in the scratch copy of the workspace.
+    Files,
+    /// The workspace, at the end of each iteration and of the run.
     Trees,
     /// Nothing recorded is left over.
     Leftovers,
 }
 
 impl Aspect {
-    pub const ALL: [Aspect; 8] = [
+    pub const ALL: [Aspect; 9] = [
         Aspect::Requests,
         Aspect::Hints,
         Aspect::Tools,
         Aspect::Deliveries,
         Aspect::Events,
         Aspect::Ledger,
+        Aspect::Files,
         Aspect::Trees,
         Aspect::Leftovers,
     ];
@@ -42,6 +46,7 @@ impl Aspect {
             Aspect::Deliveries => "deliveries",
             Aspect::Events => "events",
             Aspect::Ledger => "ledger",
+            Aspect::Files => "file tools",
             Aspect::Trees => "trees",
             Aspect::Leftovers => "nothing left over",
         }

@@ -30,6 +30,8 @@ pub struct Report {
     pub iterations: u64,
     /// Agent calls.
     pub steps: u64,
+    /// Processes that were started: none.
+    pub processes: u64,
     pub compared: Vec<Compared>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<ChangedPart>,
@@ -174,20 +176,20 @@ pub fn compared(
     found: &[Divergence],
     warnings: usize,
     cut_short: Option<&str>,
-    trees: Option<String>,
+    doubts: &std::collections::BTreeMap<Aspect, String>,
 ) -> Vec<Compared> {
     Aspect::ALL
         .into_iter()
         .map(|what| {
             let count = counts.get(&what).copied().unwrap_or(0);
             let diverged = found.iter().any(|divergence| divergence.what == what);
-            let (standing, why) = match (what, cut_short, &trees) {
+            let (standing, why) = match (what, cut_short, doubts.get(&what)) {
                 _ if diverged => (Standing::Diverged, None),
                 (Aspect::Hints, ..) if warnings > 0 => {
                     (Standing::Identical, Some("differences are warnings".to_owned()))
                 }
                 (_, Some(why), _) => (Standing::Unverified, Some(why.to_owned())),
-                (Aspect::Trees, _, Some(why)) => (Standing::Unverified, Some(why.clone())),
+                (_, _, Some(why)) => (Standing::Unverified, Some(why.clone())),
                 _ => (Standing::Identical, None),
             };
             Compared { what, standing, count, why }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use super::ReplayError;
 use super::cursor::Cursor;
+use super::track::asks_about_settings;
 use crate::cassette::Places;
 use crate::event::Record;
 use crate::session::{Fact, Line, Listener, Purpose, RunStart};
@@ -96,7 +97,8 @@ pub enum Asked {
 impl Asked {
     pub fn of(facts: &[Line]) -> Asked {
         let asked = facts.iter().filter_map(|line| match &line.fact {
-            Fact::Command(run) if run.purpose == Purpose::Git => Some(run.label.as_str()),
+            // A repository that the tripwire asked about may have been made by the agent.
+            Fact::Command(run) if run.purpose == Purpose::Git && !asks_about_settings(run) => Some(run.label.as_str()),
             _ => None,
         });
         asked.fold(Asked::Never, |asked, label| match asked {

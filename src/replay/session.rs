@@ -11,6 +11,7 @@ use super::cursor::{Cursor, Stop, Tap};
 use super::diff::diff;
 use super::drive::Again;
 use super::finding::{Aspect, Divergence, Guess, Standing};
+use super::ground::{Ground, Tally};
 use super::part::Part;
 use super::report::{ChangedPart, Report, compared};
 use super::scratch::{Asked, Heads, Scratch};
@@ -19,6 +20,7 @@ use crate::cassette::Tape;
 use crate::event::Lane;
 use crate::goal::{Changed, Config, GoalSource, Lanes, Overrides, Setting, Source, changed, load};
 use crate::model::{Endpoint, ModelSpec, resolve};
+use crate::process;
 use crate::session::{Fact, Frozen, Line, Listener, Session, Store};
 use crate::world::World;
 
@@ -47,6 +49,7 @@ pub fn replay(tape: &Rc<Tape>, options: &Options) -> Result<Report, ReplayError>
         runs: 0,
         iterations: 0,
         steps: 0,
+        processes: 0,
         compared: Vec::new(),
         changed: std::mem::take(&mut changed_parts),
         diverged: Vec::new(),
@@ -54,14 +57,17 @@ pub fn replay(tape: &Rc<Tape>, options: &Options) -> Result<Report, ReplayError>
         variants: Vec::new(),
     };
     if report.changed.iter().any(|part| !part.from_tape) {
-        report.compared = compared(&BTreeMap::new(), &[], 0, Some("not replayed"), None);
+        report.compared = compared(&BTreeMap::new(), &[], 0, Some("not replayed"), &BTreeMap::new());
         report.standing = Report::overall(&report.compared, &report.changed);
         return Ok(report);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(ReplayError::Runtime)?;
     let base_files = base_files(tape.facts());
-    let mut whole = Whole { tape, frozen, options, scratch, endpoints, config, base_files, runtime };
+    let ground = Rc::new(Ground::new(tape, &scratch.workspace));
+    let mut whole = Whole { tape, frozen, options, scratch, endpoints, config, base_files, ground, runtime };
+    let before = process::started();
     whole.all(parts, &mut report)?;
+    report.processes = process::started() - before;
     Ok(report)
 }
 
@@ -168,6 +174,7 @@ struct Whole<'a> {
     endpoints: Endpoints,
     config: Config,
     base_files: BTreeMap<PathBuf, String>,
+    ground: Rc<Ground>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -207,14 +214,19 @@ impl Whole<'_> {
                 break;
             }
         }
-        let trees = match unchanged(self.tape.facts()) {
-            Some(listings) => {
-                counts.insert(Aspect::Trees, listings);
-                None
-            }
-            None => Some("the effects of tools on the workspace were not recorded".to_owned()),
-        };
-        report.compared = compared(&counts, &report.diverged, report.warnings.len(), cut_short, trees);
+        let mut doubts = BTreeMap::new();
+        let (mut trees, files) = self.ground.tallies();
+        if !self.ground.is_known() {
+            trees = match unchanged(self.tape.facts()) {
+                Some(count) => Tally { count, doubt: None },
+                None => Tally { count: 0, doubt: Some("the workspace as it was found is not in the recording".into()) },
+            };
+        }
+        for (what, tally) in [(Aspect::Trees, trees), (Aspect::Files, files)] {
+            counts.insert(what, tally.count);
+            doubts.extend(tally.doubt.map(|doubt| (what, doubt)));
+        }
+        report.compared = compared(&counts, &report.diverged, report.warnings.len(), cut_short, &doubts);
         report.standing = Report::overall(&report.compared, &report.changed);
         Ok(())
     }
@@ -248,6 +260,7 @@ impl Whole<'_> {
         config.limits.clone_from(&start.limits);
         config.goal.clone_from(&self.frozen.goal);
         config.name.clone_from(&self.frozen.goal_name);
+        self.ground.begin(&cursor.part, config.record_effects);
         let again = Again {
             cursor: cursor.clone(),
             scratch: self.scratch.clone(),
@@ -256,6 +269,7 @@ impl Whole<'_> {
             endpoints: &self.endpoints,
             options: self.options,
             base_files: &self.base_files,
+            ground: &self.ground,
             named_window,
         };
         let (world, clock) = again.world();

@@ -1,6 +1,6 @@
 //! Which facts of a log a replay must meet again, in which order, and which ones only tell what came from outside.
 
-use crate::session::{Fact, Message};
+use crate::session::{CommandRun, Fact, Message, Purpose};
 
 /// What a fact is to a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +27,15 @@ pub fn track(fact: &Fact) -> Track {
         Fact::Progress(progress) if progress.iteration == 0 => Track::Baseline,
         Fact::Steer { .. } | Fact::Interrupted { .. } | Fact::Halted { .. } => Track::Cue,
         Fact::Notice { code, .. } if code == DRAIN => Track::Cue,
+        // What the tripwire asked git about is in what it found.
+        Fact::Command(run) if asks_about_settings(run) => Track::Aside,
         Fact::Command(_) => Track::Command,
         Fact::Frozen(_)
         | Fact::Attempt { .. }
         | Fact::Jobs { .. }
         | Fact::Listing { .. }
+        | Fact::Guarded(_)
+        | Fact::Effects(_)
         | Fact::Elapsed { .. }
         | Fact::Notice { .. }
         | Fact::Tip { .. }
@@ -59,6 +63,11 @@ pub fn track(fact: &Fact) -> Track {
         | Fact::CompactionPaused { .. }
         | Fact::End(_) => Track::Loop,
     }
+}
+
+/// Whether a command is the tripwire's: no other one of spettro's own asks for settings.
+pub fn asks_about_settings(run: &CommandRun) -> bool {
+    run.purpose == Purpose::Git && run.label == "git config"
 }
 
 /// The part of a replay's answer that a fact belongs to.

@@ -17,7 +17,8 @@ pub use self::call::{Attempt, Call, Settled};
 pub use self::compaction::{Compaction, Edit, Prune, SummaryBy, Withheld};
 pub use self::message::{Block, Message, Origin};
 pub use self::tool::{ReadMark, ToolDone, ToolStart};
-use super::outside::{CommandRun, JobSeen, ListedChange};
+use super::effects::Effects;
+use super::outside::{CommandRun, Guarded, JobSeen, ListedChange};
 use crate::event::{CheckResult, Lane, Leaked, Limits, Outcome, RunResult, TaskGraph, TurnEnd, Verdict};
 
 /// The version of `session.jsonl`; a newer major is refused.
@@ -144,6 +145,10 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         changed: Vec<ListedChange>,
     },
+    /// Files of the workspace were found changed (`record: effects`).
+    Effects(Effects),
+    /// A guard of the workspace found something.
+    Guarded(Guarded),
     /// A limit on time ends the run.
     Halted {
         why: String,

@@ -5,6 +5,7 @@
 
 mod derived;
 mod edit;
+mod effects;
 mod error;
 mod facts;
 mod files;
@@ -23,6 +24,7 @@ mod wirelog;
 
 pub use derived::{DeriveState, GoalState, Metadata, SessionUsage, derive, title};
 pub use edit::{compact, entry_name, prune};
+pub use effects::{Effects, FileEffect, FileKind, FileState};
 pub use error::SessionError;
 pub use facts::*;
 pub use fold::{OpenJob, Output, State, fold};

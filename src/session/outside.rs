@@ -7,8 +7,35 @@ use serde::{Deserialize, Serialize};
 use super::wirelog::Blob;
 use crate::world::{Captured, CommandKind, Ending, ExecError, Finished, JobInfo, JobState, Leftover};
 
-/// Outputs up to this stand in the fact itself, longer ones in the spool.
+/// Outputs of tools and checks up to this stand in the fact itself, longer ones in the spool, where they are anyway.
 pub const INLINE_BYTES: u64 = 4_096;
+
+/// The same for what nobody else spools: spettro's own git, setup steps. Such an output in the spool takes a number
+/// there that the agent's outputs then leave out.
+pub const INLINE_OWN_BYTES: u64 = 1 << 20;
+
+/// A guard of the workspace found something at the end of a turn: what a replay takes instead of looking.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Guarded {
+    pub guard: Guard,
+    /// The words about it.
+    pub text: String,
+    /// It could not be put back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stands: bool,
+}
+
+/// What looks after a workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Guard {
+    /// The files of `protect:` and the goal file were changed.
+    Protected,
+    /// It could not be told whether they were.
+    Unreadable,
+    /// What makes git or spettro act otherwise later.
+    Tripwire,
+}
 
 /// What a command was started for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -93,7 +120,7 @@ pub struct Printed {
     /// Start and end, one after the other; absent when they are in the spool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Blob>,
-    /// The id of that in the spool.
+    /// The id of a text in the spool that begins with it: a tool's or check's own, where it was one's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spool: Option<u64>,
     /// How much of it is the start.
@@ -101,6 +128,8 @@ pub struct Printed {
     /// What was not kept between start and end.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted_bytes: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tail_bytes: u64,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -112,10 +141,17 @@ impl Printed {
         *self == Printed::default()
     }
 
-    /// An output that has been read whole.
-    pub fn captured(&self, bytes: &[u8]) -> Captured {
-        let head = usize::try_from(self.head_bytes).unwrap_or(usize::MAX).min(bytes.len());
-        Captured { head: bytes[..head].to_vec(), omitted_bytes: self.omitted_bytes, tail: bytes[head..].to_vec() }
+    /// The output as it was captured, from what the spool has under its id. `None` when that holds something else.
+    pub fn captured(&self, spooled: &[u8]) -> Option<Captured> {
+        let (head, tail) = (usize::try_from(self.head_bytes).ok()?, usize::try_from(self.tail_bytes).ok()?);
+        match &self.bytes {
+            Some(bytes) => Some(Captured {
+                head: bytes.0.get(..head)?.to_vec(),
+                omitted_bytes: self.omitted_bytes,
+                tail: bytes.0.get(head..)?.to_vec(),
+            }),
+            None => Captured::within(spooled, head, self.omitted_bytes, tail),
+        }
     }
 }
 
@@ -146,8 +182,8 @@ impl CommandEnd {
 }
 
 impl CommandRun {
-    /// What the command gave, with its output read from where it is. `None` when nobody ever heard of its end.
-    pub fn finished(&self, output: &[u8], duration: std::time::Duration) -> Option<Result<Finished, ExecError>> {
+    /// What the command gave, with its output as it was captured. `None` when nobody ever heard of its end.
+    pub fn finished(&self, output: Captured, duration: std::time::Duration) -> Option<Result<Finished, ExecError>> {
         let ending = match &self.end {
             CommandEnd::Exited(status) => Ending::Exited(*status),
             CommandEnd::Signaled(signal) => Ending::Signaled(*signal),
@@ -159,7 +195,7 @@ impl CommandRun {
             CommandEnd::Refused { error, words } => return Some(Err(refused(*error, words))),
         };
         let leftovers = self.leftovers.iter().map(|(pid, name)| Leftover { pid: *pid, name: name.clone() }).collect();
-        Some(Ok(Finished { ending, output: self.output.captured(output), duration, leftovers, kept: self.kept }))
+        Some(Ok(Finished { ending, output, duration, leftovers, kept: self.kept }))
     }
 
     /// Whether a job was started.

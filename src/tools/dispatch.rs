@@ -95,6 +95,19 @@ pub struct Answer {
 pub trait Answers {
     /// Pends where the recorded call never ended.
     fn answer<'a>(&'a self, call: &'a ToolCall) -> Boxed<'a, Answer>;
+
+    /// Whether a tool that looks at files or changes them runs beside its answer, in the workspace that there is.
+    fn runs_too(&self) -> bool;
+
+    /// What such a tool gave when it ran, against what it is told to have given.
+    fn ran(&self, call: &ToolCall, told: &Answer, real: &Answer);
+}
+
+/// A call that has been understood.
+struct Asked {
+    tool: Tool,
+    form: Form,
+    args: Args,
 }
 
 /// Where a call runs.
@@ -261,8 +274,7 @@ impl Tools {
         let (tool, summary) = self.describe(call);
         let done = match self.perform(world, roots, spool, call, budget_chars).await {
             Ok(done) => done,
-            // What the model wrote may come back in it, control characters too.
-            Err(error) => Done { status: error.status(), ..Done::ok(escape(format!("error: {error}").as_bytes())) },
+            Err(error) => failed(&error),
         };
         for mark in &done.marks {
             self.marks.insert(mark.path.clone(), mark.sha256.clone());
@@ -316,7 +328,16 @@ impl Tools {
         if let Some(answers) = &self.answers
             && (tool.is_outside() || (tool == Tool::Bash && !args.has("command")))
         {
+            let answers = answers.clone();
             let answer = answers.answer(call).await;
+            if tool.is_for_files() && answers.runs_too() {
+                let real = self.really(world, roots, spool, Asked { tool, form, args }, budget_chars).await;
+                let real = real.unwrap_or_else(|error| failed(&error));
+                let output = real.output.without(&self.options.secrets);
+                let (status, marks, changed) = (real.status, real.marks, real.changed);
+                let text = output.text().to_owned();
+                answers.ran(call, &answer, &Answer { status, text, output_bytes: 0, marks, changed });
+            }
             return Ok(Done {
                 status: answer.status,
                 output_bytes: Some(answer.output_bytes),
@@ -325,6 +346,18 @@ impl Tools {
                 ..Done::ok(answer.text)
             });
         }
+        self.really(world, roots, spool, Asked { tool, form, args }, budget_chars).await
+    }
+
+    async fn really(
+        &mut self,
+        world: &World,
+        roots: &Roots,
+        spool: &Spool,
+        asked: Asked,
+        budget_chars: usize,
+    ) -> Result<Done, ToolError> {
+        let Asked { tool, form, args } = asked;
         let at = Place { world, roots, options: &self.options };
         match tool {
             Tool::Bash => match (args.has("command"), args.has("job_id")) {
@@ -377,6 +410,11 @@ impl Tools {
             }
         }
     }
+}
+
+/// What the model wrote may come back in it, control characters too.
+fn failed(error: &ToolError) -> Done {
+    Done { status: error.status(), ..Done::ok(escape(format!("error: {error}").as_bytes())) }
 }
 
 /// One line about a call, from its arguments as written (they may not fit the schema).

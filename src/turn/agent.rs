@@ -82,8 +82,8 @@ pub struct AgentParts {
     pub steering: Rc<RefCell<VecDeque<String>>>,
     /// How many messages the judge may want to see.
     pub recent: usize,
-    /// Told each call that can have changed the workspace, when it is over: the tool and what it was about.
-    pub changed: Rc<dyn Fn(&str)>,
+    /// Told each call that can have changed the workspace, when it is over: its id, and the tool with what it was about.
+    pub changed: Rc<dyn Fn(&str, &str)>,
     /// The note that little is left, when that is so.
     pub pressing: Rc<dyn Fn() -> Option<String>>,
 }

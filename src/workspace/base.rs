@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::WorkspaceError;
-use super::stamp::{Kind, hex};
+use super::stamp::hex;
 use super::tree::Tree;
-use crate::session::Blob;
+use crate::session::{Blob, FileKind as BaseKind};
 use crate::world::Secrets;
 
 /// The name of the file in a session's folder.
@@ -27,20 +27,6 @@ const MOST_CONTENT_BYTES: u64 = 64 << 20;
 const MOST_CONTENTS: usize = 20_000;
 /// A line of the file has at most this: a content escaped as JSON, in the worst case.
 const MOST_LINE_BYTES: u64 = 8 * MOST_CONTENT_BYTES;
-
-/// What a path of a workspace is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BaseKind {
-    File,
-    Executable,
-    /// The content is the target's text.
-    Symlink,
-    /// A nested repository; the digest stands for its commit.
-    Repository,
-    /// A pipe, socket or device.
-    Special,
-}
 
 /// One path of a workspace as it stood when the session began.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,13 +62,7 @@ impl Base {
     pub fn of(tree: &Tree, root: &Path) -> Base {
         let files = tree.listed().map(|(path, kind, sha256)| BaseFile {
             path: path.to_owned(),
-            kind: match kind {
-                Kind::File => BaseKind::File,
-                Kind::Executable => BaseKind::Executable,
-                Kind::Symlink => BaseKind::Symlink,
-                Kind::Repository => BaseKind::Repository,
-                Kind::Special => BaseKind::Special,
-            },
+            kind: kind.into(),
             bytes: std::fs::symlink_metadata(root.join(path)).map_or(0, |meta| meta.len()),
             sha256,
         });

@@ -6,6 +6,7 @@
 
 mod base;
 mod copy;
+mod effects;
 mod git;
 mod protect;
 mod repository;
@@ -15,7 +16,8 @@ mod testing;
 mod tree;
 mod tripwire;
 
-pub use base::{BASE_FILE, Base, BaseFile, BaseKind};
+pub use crate::session::FileKind as BaseKind;
+pub use base::{BASE_FILE, Base, BaseFile};
 pub use copy::copy;
 pub use git::{Git, GitState};
 pub use protect::Protected;

@@ -182,20 +182,34 @@ impl Tree {
         self.entries.iter().map(|entry| (entry.path.as_path(), entry.kind, hex(&entry.hash)))
     }
 
+    /// Path, kind and digest of everything as of the last `digest`, sorted by the bytes of the paths.
+    pub(super) fn states(&self) -> Vec<(PathBuf, Kind, Hash)> {
+        self.entries.iter().map(|entry| (entry.path.clone(), entry.kind, entry.hash)).collect()
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.roots.real
+    }
+
     /// What the last `digest` could not read, as a person may be told.
     pub fn unread(&self) -> &[String] {
         &self.unread
     }
 
     fn whole(&self) -> String {
-        let mut hash = Sha256::new();
-        for entry in &self.entries {
-            hash.update(bytes(&entry.path));
-            hash.update([0, entry.kind.tag(), 0]);
-            hash.update(entry.hash);
-        }
-        hex(&hash.finalize())
+        whole(self.entries.iter().map(|entry| (entry.path.as_path(), entry.kind, &entry.hash)))
     }
+}
+
+/// The digest of a workspace that holds this, sorted by the bytes of the paths.
+pub(super) fn whole<'a>(states: impl Iterator<Item = (&'a Path, Kind, &'a Hash)>) -> String {
+    let mut digest = Sha256::new();
+    for (path, kind, hash) in states {
+        digest.update(bytes(path));
+        digest.update([0, kind.tag(), 0]);
+        digest.update(hash);
+    }
+    hex(&digest.finalize())
 }
 
 impl Entry {
@@ -210,7 +224,7 @@ impl Entry {
     }
 }
 
-fn bytes(path: &Path) -> &[u8] {
+pub(super) fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 

@@ -57,22 +57,20 @@ pub struct ReplayArgs {
 }
 
 /// A part of a session's sources.
+///
+/// Goal and memory are not among them: they are the recording's anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PartName {
-    Goal,
     Prompt,
     Tools,
-    Memory,
     Config,
 }
 
 impl From<PartName> for Source {
     fn from(name: PartName) -> Source {
         match name {
-            PartName::Goal => Source::Goal,
             PartName::Prompt => Source::Prompt,
             PartName::Tools => Source::Tools,
-            PartName::Memory => Source::Memory,
             PartName::Config => Source::Config,
         }
     }

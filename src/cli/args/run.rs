@@ -112,6 +112,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR", help_heading = "Sessions")]
     pub session_dir: Option<PathBuf>,
 
+    /// Write down more for replays: `effects`, what each step does to the files
+    #[arg(long, value_name = "WHAT", help_heading = "Sessions")]
+    pub record: Option<String>,
+
     /// At the end, also write the session to this new file, for replay (`spettro cassette`)
     #[arg(long, value_name = "FILE", help_heading = "Sessions")]
     pub cassette: Option<PathBuf>,
@@ -268,6 +272,7 @@ impl RunArgs {
             ("--stall", "limits.stall", &self.stall),
             ("--auto-compact", "compaction.auto", &auto_compact),
             ("--sandbox", "sandbox.files", &self.sandbox),
+            ("--record", "record", &self.record),
             ("--compact-threshold", "compaction.threshold_pct", &self.compact_threshold),
         ];
         let mut settings: Vec<Setting> = Vec::new();

@@ -93,7 +93,6 @@ fn more_money_for_a_resumed_session() {
 fn flags_of_later_versions_are_refused_by_name() {
     let each: &[&[&str]] = &[
         &["--memory", "off"],
-        &["--record", "effects"],
         &["--fork"],
         &["--at", "3"],
         &["--parallel", "2"],

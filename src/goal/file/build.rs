@@ -139,6 +139,7 @@ impl Builder<'_> {
             providers: self.providers(),
             prices: self.prices(),
             redact,
+            record_effects: self.word("record") == "effects",
             sync_strict: self.word("sync") == "strict",
             yaml: String::new(),
             digest: String::new(),

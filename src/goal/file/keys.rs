@@ -327,7 +327,11 @@ pub(super) const GOAL: &[Key] = &[
     .or("stop"),
     later("memory", "what is remembered from session to session"),
     later("checkpoint", "how often the workspace's content is kept"),
-    later("record", "what is recorded for replay"),
+    key(
+        "record",
+        Kind::Word { now: &["effects"], later: &[] },
+        "`effects` also writes down what each step does to the files, so that a replay can follow them",
+    ),
     later("commit", "when the workspace's changes are committed"),
     key(
         "on_start",

@@ -144,6 +144,7 @@ sandbox: {files: read-only, network: [443, 8080], write: [out, ~/shared, /var/x]
 env: {pass: ["CARGO_*"], set: {X: "1", API_TOKEN: hush-hush}, clean: true}
 leftovers: run
 session_location: home
+record: effects
 sync: strict
 spool_max: 64 MiB
 providers:

@@ -1,6 +1,7 @@
 //! What stands after a turn: protected files, digest, checks, progress, and what changed.
 
 use std::path::Path;
+use std::rc::Rc;
 
 use super::super::checks;
 use super::super::config::{Check, When};
@@ -8,27 +9,40 @@ use super::super::failure::Cause;
 use super::super::progress::{self, Standing};
 use super::Loop;
 use crate::event::{Changes, CheckResult, CheckStatus, Outcome};
-use crate::session::{Fact, ListedChange, Message, SessionError};
+use crate::session::{Fact, Guard, Guarded, ListedChange, Message, SessionError};
 use crate::workspace::changed_files;
 
 /// The code of the notice that something was put back.
 pub const PUT_BACK: &str = "put_back";
 
+/// Gives what the guards named found where the loop stands, as it was recorded.
+pub type Guards = Rc<dyn Fn(&[Guard]) -> Option<Guarded>>;
+
 impl Loop {
     /// Protected files that were changed end the run.
     pub(super) fn protected(&mut self) -> Option<Outcome> {
+        let found = match &self.guards {
+            Some(told) => told(&[Guard::Protected, Guard::Unreadable]),
+            None => self.violations(),
+        }?;
+        self.session.aside(Fact::Guarded(found.clone()));
+        let outcome = if found.guard == Guard::Unreadable { Outcome::Environment } else { Outcome::Policy };
+        Some(self.fail(Cause::new(outcome, found.text)))
+    }
+
+    fn violations(&self) -> Option<Guarded> {
         let violations = self.protected.borrow_mut().violations(&self.world);
         match violations {
             Ok(changed) if changed.is_empty() => None,
             Ok(changed) => {
                 let files = if changed.len() == 1 { "file was" } else { "files were" };
-                let mut message = format!("protected {files} changed: {}", changed.join(", "));
+                let mut text = format!("protected {files} changed: {}", changed.join(", "));
                 if let Some(by) = self.changed_by(&changed) {
-                    message.push_str(&format!(" (first seen after {by})"));
+                    text.push_str(&format!(" (first seen after {by})"));
                 }
-                Some(self.fail(Cause::new(Outcome::Policy, message)))
+                Some(Guarded { guard: Guard::Protected, text, stands: true })
             }
-            Err(error) => Some(self.fail(Cause::new(Outcome::Environment, error.to_string()))),
+            Err(error) => Some(Guarded { guard: Guard::Unreadable, text: error.to_string(), stands: true }),
         }
     }
 
@@ -42,15 +56,15 @@ impl Loop {
     /// What makes git or spettro act otherwise later is put back, and told to the agent and the operator. A second time
     /// ends the run, and so does what cannot be put back.
     pub(crate) async fn tripwire(&mut self) -> Result<Option<Outcome>, SessionError> {
-        let Some(mut wire) = self.tripwire.borrow_mut().take() else { return Ok(None) };
-        let found = wire.settle(&self.world).await;
-        *self.tripwire.borrow_mut() = Some(wire);
-        if found.is_empty() {
-            return Ok(None);
-        }
-        let again = self.put_back > 0 || found.iter().any(|one| one.stands.is_some());
+        let found = match &self.guards {
+            Some(told) => told(&[Guard::Tripwire]),
+            None => self.settled().await,
+        };
+        let Some(found) = found else { return Ok(None) };
+        self.session.aside(Fact::Guarded(found.clone()));
+        let again = self.put_back > 0 || found.stands;
         self.put_back += 1;
-        let told = found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let told = found.text;
         self.session.append(Fact::Notice { code: PUT_BACK.to_owned(), text: told.clone() })?;
         if again {
             return Ok(Some(
@@ -67,7 +81,18 @@ impl Loop {
         Ok(None)
     }
 
+    /// Puts back what must not stand.
+    async fn settled(&self) -> Option<Guarded> {
+        let mut wire = self.tripwire.borrow_mut().take()?;
+        let found = wire.settle(&self.world).await;
+        *self.tripwire.borrow_mut() = Some(wire);
+        let text = found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let stands = found.iter().any(|one| one.stands.is_some());
+        (!found.is_empty()).then_some(Guarded { guard: Guard::Tripwire, text, stands })
+    }
+
     pub(super) fn digest(&self) -> Option<String> {
+        self.witness();
         let listed = self.tree.borrow_mut().digest(&self.world);
         let digest = match listed {
             Ok(digest) => Some(digest),
@@ -106,7 +131,16 @@ impl Loop {
             return checks::not_run(check);
         }
         let spool = self.session.spool();
-        checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed).await
+        let result = checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed).await;
+        self.witness();
+        result
+    }
+
+    /// What happened to the files since the last look, where that is recorded.
+    fn witness(&self) {
+        if let Some(witness) = &self.witness {
+            witness.look(None);
+        }
     }
 
     /// The checks that wait until all required ones pass.
@@ -152,9 +186,16 @@ impl Loop {
             Some(found) => (found.git_tree.clone(), found.files.clone()),
             None => return (Changes::default(), Vec::new()),
         };
+        self.witness();
         if let Some(tree) = tree {
             match self.git.changes(&self.world, &tree).await {
-                Ok(changes) => return changes,
+                Ok(changes) => {
+                    if self.witness.is_some() {
+                        // How it stands at the end, for a replay to compare with.
+                        self.digest();
+                    }
+                    return changes;
+                }
                 Err(error) => tracing::warn!(%error, "git cannot tell what changed"),
             }
         }

@@ -91,6 +91,7 @@ impl Zygote {
     fn start(executable: &Path) -> io::Result<Zygote> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        super::starting();
         let child = std::process::Command::new(executable)
             .arg0("spettro")
             .arg("__zygote")

@@ -97,6 +97,8 @@ pub fn derive(line: &Line, state: &mut DeriveState) -> Vec<Event> {
         | Fact::Command(_)
         | Fact::Jobs { .. }
         | Fact::Listing { .. }
+        | Fact::Guarded(_)
+        | Fact::Effects(_)
         | Fact::Halted { .. }
         | Fact::Steer { .. }
         | Fact::Learned { .. }

@@ -10,7 +10,7 @@
 
 mod writer;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::future::Future;
@@ -22,7 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use crate::world::Dir;
+use crate::world::{Captured, Dir};
 use writer::Writer;
 
 /// Bytes of outputs that could not be written which a session keeps in memory.
@@ -54,6 +54,8 @@ pub type News = (&'static str, String);
 pub struct Spool {
     /// The highest id in use.
     last: Cell<u64>,
+    /// A captured output that has a number already, and whose text comes next.
+    offered: RefCell<Option<(u64, Captured)>>,
     /// The thread was waited for in vain.
     gave_up: Cell<bool>,
     writer: Writer,
@@ -62,7 +64,7 @@ pub struct Spool {
 impl Spool {
     /// A spool without any output yet, and without a cap.
     pub fn new(dir: PathBuf) -> Spool {
-        Spool { last: Cell::new(0), gave_up: Cell::new(false), writer: Writer::new(dir) }
+        Spool { last: Cell::new(0), offered: RefCell::default(), gave_up: Cell::new(false), writer: Writer::new(dir) }
     }
 
     /// Goes on after the outputs that are there, and after those that the log names, some with their lengths. What was
@@ -92,7 +94,7 @@ impl Spool {
                 }
             }
         }
-        Ok(Spool { last: Cell::new(last), gave_up: Cell::new(false), writer })
+        Ok(Spool { last: Cell::new(last), offered: RefCell::default(), gave_up: Cell::new(false), writer })
     }
 
     /// `spool_max`: the most that all files may take together. The oldest go first; what earlier runs left counts.
@@ -100,11 +102,40 @@ impl Spool {
         self.writer.limit(max_bytes);
     }
 
-    /// Takes one body; its id (counted from 1 in the session). Never waits for the disk.
+    /// Takes one body; its id (counted from 1 in the session). Never waits for the disk. A text that begins with the
+    /// output offered last takes the number of that: both are there once.
     pub fn put(&self, body: Bytes) -> u64 {
+        if let Some((id, offered)) = self.offered.take() {
+            let (head, tail) = (offered.head.len(), offered.tail.len());
+            let same = Captured::within(&body, head, offered.omitted_bytes, tail).as_ref() == Some(&offered);
+            self.writer.put(id, if same { body.clone() } else { offered.joined().into() });
+            if same {
+                return id;
+            }
+        }
+        let id = self.number();
+        self.writer.put(id, body);
+        id
+    }
+
+    /// The id under which a captured output will be: as part of the text that is put next, else by itself.
+    pub fn offer(&self, output: Captured) -> u64 {
+        self.settle();
+        let id = self.number();
+        self.offered.replace(Some((id, output)));
+        id
+    }
+
+    /// Nobody made a text of the output offered last.
+    fn settle(&self) {
+        if let Some((id, offered)) = self.offered.take() {
+            self.writer.put(id, offered.joined().into());
+        }
+    }
+
+    fn number(&self) -> u64 {
         let id = self.last.get() + 1;
         self.last.set(id);
-        self.writer.put(id, body);
         id
     }
 
@@ -191,6 +222,7 @@ impl Spool {
     /// Waits until everything is written or could not be; how many bodies were not even tried in that time, which is
     /// news too.
     pub fn flush(&self, within: Duration) -> usize {
+        self.settle();
         let left = self.writer.flush(within);
         if left > 0 {
             self.gave_up.set(true);
@@ -203,6 +235,7 @@ impl Spool {
 
 impl Drop for Spool {
     fn drop(&mut self) {
+        self.settle();
         self.writer.close();
         let left = self.writer.flush(if self.gave_up.get() { Duration::ZERO } else { PATIENCE });
         if left > 0 {

@@ -59,10 +59,11 @@ pub fn replay(recording: &Path, more: &[&str]) -> Replayed {
     words.extend(more);
     let finished = elsewhere.run(words);
     assert!(!finished.stdout.is_empty(), "{:?}", finished);
-    let report = serde_json::from_str(&finished.stdout).unwrap_or_else(|error| panic!("{error}: {finished:?}"));
+    let report: Value = serde_json::from_str(&finished.stdout).unwrap_or_else(|error| panic!("{error}: {finished:?}"));
     assert!(!elsewhere.spettro_home().exists(), "a replay writes nothing into its home");
     let left: Vec<_> = std::fs::read_dir(elsewhere.root().join("tmp")).expect("there").collect();
     assert!(left.is_empty(), "the scratch folder is removed: {left:?}");
+    assert_eq!(report["processes"], 0, "a replay starts no process");
     Replayed { finished, report }
 }
 

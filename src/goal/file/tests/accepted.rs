@@ -45,7 +45,13 @@ fn the_smallest_goal_gets_the_defaults() {
     assert_eq!(config.rate_limit_max_wait, Duration::from_secs(30 * 60));
     assert_eq!(config.instructions, ["AGENTS.md", "SPETTRO.md"]);
     assert_eq!(config.tools_allow, None);
-    assert!(!config.skip_if_met && !config.sync_strict && !config.leftovers_run && !config.env.clean);
+    assert!(
+        !config.skip_if_met
+            && !config.sync_strict
+            && !config.record_effects
+            && !config.leftovers_run
+            && !config.env.clean
+    );
     assert_eq!(config.sandbox, Wanted::default());
     assert!(!config.yaml.contains("sandbox"), "written down, a resume would take it for one that somebody wrote");
     assert!(config.criteria.is_empty() && config.checks.is_empty() && config.setup.is_empty());
@@ -60,6 +66,7 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.workspace, place.path().join("work"));
     assert_eq!(config.workspace_mode, WorkspaceMode::Copy);
     assert_eq!(config.spool_max_bytes, 64 << 20);
+    assert!(config.record_effects);
     assert_eq!(config.setup[0].argv, ["bash", "-euo", "pipefail", "-c", "make deps"]);
     assert_eq!(
         (config.setup[1].argv.as_slice(), config.setup[1].shown.as_str()),

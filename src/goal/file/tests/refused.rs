@@ -210,7 +210,6 @@ fn later_keys_are_known_and_refused() {
     let names = [
         "memory",
         "checkpoint",
-        "record",
         "commit",
         "on_start",
         "on_end",
