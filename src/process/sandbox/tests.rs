@@ -241,7 +241,8 @@ fn in_a_folder_of_a_repository_its_git_folder_is_writable_but_not_that_of_the_ho
     ground.check(&policy, "repo/packages/one/x", true, true);
     ground.check(&policy, "repo/packages/two", true, false);
     ground.check(&policy, "repo/README", true, false);
-    let policy = ground.policy_in(&Wanted { files: Files::ReadOnly, ..Wanted::default() }, "repo/packages/one").unwrap();
+    let policy =
+        ground.policy_in(&Wanted { files: Files::ReadOnly, ..Wanted::default() }, "repo/packages/one").unwrap();
     ground.check(&policy, "repo/.git/index.lock", true, false);
 
     fs::create_dir_all(ground.at("home/.git")).unwrap();

@@ -123,27 +123,29 @@ fn a_commit_in_a_linked_worktree_works_and_the_repository_s_hooks_are_out_of_rea
     if !landlock(3) {
         return;
     }
-    let cell = Cell::new();
-    cell.sandbox.sh("cd ..; mkdir repo; cd repo; git init -q -b main; git config user.name T
-        git config user.email t@example.org; git commit -q --allow-empty -m start; git worktree add -q -f ../work");
-    let script = format!(
-        "{TRY}echo x > f; git add f; git -c user.name=T -c user.email=t@example.org commit -q -m second 2> said
-        echo commit: $?; rm said; git log --format=%s; git status --porcelain
-        try 'echo x > ../repo/.git/hooks/pre-commit'; try 'git config --file ../repo/.git/config core.editor x'
-        try 'echo x > ../repo/new'"
-    );
-    let told = cell.told("", &script);
-    assert_lines(
-        &told,
-        &[
-            "commit: 0",
-            "second",
-            "start",
-            "refused: echo x > ../repo/.git/hooks/pre-commit",
-            "refused: git config --file ../repo/.git/config core.editor x",
-            "refused: echo x > ../repo/new",
-        ],
-    );
+    for user in [User::Own, User::Nobody] {
+        let Some(cell) = Cell::of(user) else { continue };
+        cell.sandbox.sh("cd ..; mkdir repo; cd repo; git init -q -b main; git config user.name T
+            git config user.email t@example.org; git commit -q --allow-empty -m start; git worktree add -q -f ../work");
+        let script = format!(
+            "{TRY}echo x > f; git add f; git -c user.name=T -c user.email=t@example.org commit -q -m second 2> said
+            echo commit: $?; rm said; git log --format=%s; git status --porcelain
+            try 'echo x > ../repo/.git/hooks/pre-commit'; try 'git config --file ../repo/.git/config core.editor x'
+            try 'echo x > ../repo/new'"
+        );
+        let told = cell.told("", &script);
+        assert_lines(
+            &told,
+            &[
+                "commit: 0",
+                "second",
+                "start",
+                "refused: echo x > ../repo/.git/hooks/pre-commit",
+                "refused: git config --file ../repo/.git/config core.editor x",
+                "refused: echo x > ../repo/new",
+            ],
+        );
+    }
 }
 
 #[test]
