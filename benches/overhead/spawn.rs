@@ -70,6 +70,7 @@ pub fn inside(words: &[String]) -> Result<()> {
         &Places {
             workspace: &workspace,
             home: home.as_deref(),
+            account_home: None,
             stores: Vec::new(),
             goal_file: None,
             temporary: &workspace,

@@ -9,7 +9,7 @@ use crate::event::Outcome;
 use crate::goal::Config;
 use crate::process::Process;
 use crate::process::sandbox::{Level, Places, Policy, SandboxError, Wanted};
-use crate::world::{Env, RealEnv, user_home};
+use crate::world::{Env, RealEnv, account_home, user_home};
 
 /// Where spettro's own things are, of which commands see little or nothing.
 #[derive(Debug, Clone)]
@@ -39,10 +39,11 @@ impl Ground {
     /// As [`Ground::policy`].
     pub fn wanted(&self, wanted: &Wanted, goal_file: Option<&Path>, workspace: &Path) -> Result<Policy, Failure> {
         let env = RealEnv;
-        let home = user_home(&env);
+        let (home, account_home) = (user_home(&env), account_home());
         let places = Places {
             workspace,
             home: home.as_deref(),
+            account_home: account_home.as_deref(),
             stores: self.stores.clone(),
             goal_file,
             temporary: &self.temporary,

@@ -72,7 +72,9 @@ fn matcher_of(field: &'static str, pattern: &str) -> Result<GlobMatcher, ToolErr
 /// `glob`: files by pattern, or one folder's entries.
 pub(super) fn glob(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
     let guard = at.guard();
-    let folder = File::at(&guard, args.text("path").unwrap_or("."), Access::Read)?;
+    let path = args.text("path").unwrap_or(".");
+    let access = if args.text("pattern").is_some() { Access::Read } else { Access::List };
+    let folder = File::at(&guard, path, access)?;
     let missing = || ToolError::Failed(format!("`{}` does not exist", folder.label));
     let metadata = folder.metadata()?.ok_or_else(missing)?;
     let Some(pattern) = args.text("pattern") else {
@@ -99,7 +101,7 @@ fn list(at: Place<'_>, guard: &Guard<'_>, folder: &File, is_dir: bool) -> Result
     let entries = at.world.dir.list(&folder.real).map_err(|error| folder.failed("list", error))?;
     let names: Vec<String> = entries
         .into_iter()
-        .filter(|entry| guard.refusal(&folder.real.join(&entry.name), Access::Read).is_none())
+        .filter(|entry| guard.refusal(&folder.real.join(&entry.name), Access::List).is_none())
         .map(|entry| {
             let kind = match (entry.is_dir, entry.is_symlink) {
                 (_, true) => "@",

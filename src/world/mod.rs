@@ -12,7 +12,7 @@ mod real;
 mod secrets;
 
 pub use halt::{Halt, Why};
-pub use paths::{Roots, home_dir, user_home};
+pub use paths::{Roots, account_home, home_dir, user_home};
 pub use ports::{
     Body, Boxed, Captured, Clock, Command, CommandKind, Dir, DirEntry, Ending, Env, Exec, ExecError, Finished,
     HttpBody, HttpRequest, HttpResponse, Ids, JobInfo, JobState, Leftover, Tag, Transport, TransportError, WalkOptions,

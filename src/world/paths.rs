@@ -55,7 +55,7 @@ pub fn user_home(env: &dyn Env) -> Option<PathBuf> {
 }
 
 /// The home directory that the account database names for the effective user.
-fn account_home() -> Option<PathBuf> {
+pub fn account_home() -> Option<PathBuf> {
     let uid = rustix::process::geteuid().as_raw().to_string();
     let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
     accounts.lines().find_map(|line| {

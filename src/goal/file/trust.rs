@@ -62,6 +62,12 @@ pub(super) fn untrusted(merged: &Merged, standing: &Standing<'_>) -> Vec<Problem
             found.add(entry, &[steps("goal"), steps("file")].concat(), "names a file outside of it");
         }
     }
+    let workspace = standing.workspace.canonicalize().unwrap_or_else(|_| standing.workspace.to_owned());
+    if let Some(entry) = merged.set("workspace").filter(of_goal)
+        && !workspace.starts_with(&found.folder)
+    {
+        found.add(entry, &steps("workspace"), "lets commands write outside of it");
+    }
     let lists = ["env.pass", "sandbox.write", "sandbox.read"];
     let nonempty = |value: &Value| !matches!(value, Value::List(list) if list.is_empty());
     for path in lists {

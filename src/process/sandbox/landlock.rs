@@ -86,6 +86,7 @@ fn open(rule: &Rule) -> rustix::io::Result<(OwnedFd, bool)> {
 
 fn rights(access: Access, abi: ABI) -> BitFlags<AccessFs> {
     let rights = match access {
+        Access::List => AccessFs::ReadDir.into(),
         Access::Read => AccessFs::Execute | AccessFs::ReadFile | AccessFs::ReadDir,
         Access::Device => {
             AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev

@@ -32,7 +32,8 @@ pub enum Missing {
     Ports,
     /// UDP, raw sockets and the like are open.
     Network,
-    /// Processes of the same user outside the sandbox can be signalled; runner and zygote by thread ids.
+    /// Processes of the same user outside the sandbox can be signalled, supervisors too; runner and zygote by the
+    /// numbers of their threads, which no filter knows beforehand.
     SignalScope,
     /// Sockets without a file, of processes outside, can be reached.
     AbstractSockets,
@@ -64,7 +65,7 @@ impl Missing {
             Missing::DeviceControl => "device control",
             Missing::Ports => "ports",
             Missing::Network => "network",
-            Missing::SignalScope => "signal scope",
+            Missing::SignalScope => "signals to processes outside and to threads of the runner",
             Missing::AbstractSockets => "abstract sockets",
             Missing::Signals => "signals",
             Missing::Capabilities => "capabilities",

@@ -100,6 +100,8 @@ pub struct Places<'a> {
     pub workspace: &'a Path,
     /// The user's home directory.
     pub home: Option<&'a Path>,
+    /// What the account database calls so, where HOME says something else: ssh and others look there.
+    pub account_home: Option<&'a Path>,
     /// Folders of spettro's own: its home, and where sessions are stored.
     pub stores: Vec<PathBuf>,
     pub goal_file: Option<&'a Path>,
@@ -122,6 +124,8 @@ impl Places<'_> {
 /// What a path is granted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Access {
+    /// Seeing the names of what is below, and nothing of what it holds.
+    List,
     /// Reading, listing, executing, of everything below.
     Read,
     /// Reading and writing of what is there already, and talking to it as a device.
@@ -210,6 +214,11 @@ impl Policy {
     /// Whether a tool may read here. `real` is canonical.
     pub fn may_read(&self, real: &Path) -> bool {
         self.files == Files::Off || self.granted(real, Access::Read)
+    }
+
+    /// Whether a tool may name what is in this folder. `real` is canonical.
+    pub fn may_list(&self, real: &Path) -> bool {
+        self.files == Files::Off || self.granted(real, Access::List)
     }
 
     fn granted(&self, real: &Path, least: Access) -> bool {

@@ -1,6 +1,9 @@
 //! What may be read: everything outside the home directory; inside, what stands there, without the places of keys.
+//! And no disk as such, in which all of it could be found again.
 
 use std::collections::BTreeSet;
+use std::fs::FileType;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::{Access, Places, Rule, real};
@@ -27,8 +30,14 @@ pub(super) const KEPT_FROM_READING: [&str; 15] = [
 /// Granted entry by entry: their own folder may get a place of keys later.
 const SPLIT: [&str; 2] = ["", ".config"];
 
-/// The rules for reading. A directory that holds something ungranted is granted entry by entry, so it cannot be
-/// listed itself.
+/// Where disks are, for who may open them.
+const DEVICES: &str = "/dev";
+/// Folders of devices that are made all the time.
+const MOVING_DEVICES: [&str; 2] = ["/dev/pts", "/dev/shm"];
+
+/// The rules for reading. A directory that holds something ungranted is granted entry by entry. Names are granted
+/// everywhere: `ls ~` and `ls /` are what every program expects to work, and a rule for the one directory does not
+/// exist, since each holds for all that is below.
 pub(super) fn rules(places: &Places<'_>, narrowed: &mut Vec<String>) -> Vec<Rule> {
     let mut walk = Walk { denied: BTreeSet::new(), split: BTreeSet::new(), granted: Vec::new(), unlisted: Vec::new() };
     for store in &places.stores {
@@ -44,11 +53,17 @@ pub(super) fn rules(places: &Places<'_>, narrowed: &mut Vec<String>) -> Vec<Rule
             walk.deny(&cargo.join(name));
         }
     }
+    if let Some(home) = places.account_home {
+        let places_of_keys = KEPT_FROM_READING.iter().chain(&[".cargo/credentials", ".cargo/credentials.toml"]);
+        places_of_keys.map(|name| home.join(name)).filter(|path| path.exists()).for_each(|path| walk.deny(&path));
+    }
+    walk.split(Path::new(DEVICES));
     walk.grant(Path::new("/"));
     narrowed.extend(
         walk.unlisted.iter().map(|dir| format!("nothing in `{}` can be read, for it cannot be listed", dir.display())),
     );
-    walk.granted.into_iter().map(|path| Rule { path, access: Access::Read }).collect()
+    let names = Rule { path: PathBuf::from("/"), access: Access::List };
+    walk.granted.into_iter().map(|path| Rule { path, access: Access::Read }).chain([names]).collect()
 }
 
 /// Files of cargo's home that hold tokens.
@@ -89,10 +104,19 @@ impl Walk {
             return;
         };
         for entry in entries.flatten() {
-            // A link is no place of its own: what it leads to is granted, or not, where it is.
-            if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
-                self.grant(&entry.path());
+            let Ok(kind) = entry.file_type() else { continue };
+            let path = entry.path();
+            if kind.is_dir() && path.starts_with(DEVICES) && !MOVING_DEVICES.iter().any(|dir| path == Path::new(dir)) {
+                self.split.insert(path.clone());
+            }
+            if is_a_place(kind) {
+                self.grant(&path);
             }
         }
     }
+}
+
+/// A link is no place of its own: what it leads to is granted, or not, where it is.
+fn is_a_place(kind: FileType) -> bool {
+    !kind.is_symlink() && !kind.is_block_device()
 }

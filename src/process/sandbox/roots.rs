@@ -79,7 +79,7 @@ pub(super) fn rules(
     let workspace = if wanted.files == Files::WorkspaceWrite { Access::Write } else { Access::Read };
     rules.push(rule(places.workspace, workspace));
     if wanted.files == Files::WorkspaceWrite {
-        rules.extend(linked_worktree(places.workspace).iter().map(|path| rule(path, Access::Write)));
+        rules.extend(repository(places.workspace, guarded).iter().map(|path| rule(path, Access::Write)));
         let shared = temporary_folders(places, guarded).into_iter().chain(toolchains::caches(places));
         rules.extend(guarded.without_what_it_holds(shared, narrowed).map(|path| rule(&path, Access::Write)));
     }
@@ -92,7 +92,9 @@ pub(super) fn rules(
             if access == Access::Write {
                 guarded.is_outside(&found)?;
             }
-            rules.push(Rule { path: found, access });
+            // A device that is named is meant to be used as one.
+            let device = access == Access::Write && found.starts_with("/dev") && !found.starts_with("/dev/shm");
+            rules.push(Rule { path: found, access: if device { Access::Device } else { access } });
         }
     }
     rules.retain(|rule| rule.path.exists());
@@ -111,6 +113,22 @@ fn temporary_folders(places: &Places<'_>, guarded: &Guarded) -> Vec<PathBuf> {
     folders.dedup();
     folders.retain(|folder| !guarded.is_in_a_store(folder));
     folders
+}
+
+/// What a commit writes outside the workspace. In a folder of a repository that is its whole `.git`, as it is where
+/// the workspace is the repository itself: git makes files right in it, and a right to that holds for all below. What
+/// runs code there is watched in either case.
+fn repository(workspace: &Path, guarded: &Guarded) -> Vec<PathBuf> {
+    let git = |dir: &&Path| dir.join(".git").symlink_metadata().is_ok();
+    let Some(top) = workspace.ancestors().find(git) else { return Vec::new() };
+    let dot_git = top.join(".git");
+    let is_dir = dot_git.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
+    if !is_dir {
+        return linked_worktree(top);
+    }
+    // A repository of somebody's whole home directory is not this project's.
+    let own = top != workspace && dot_git.join("HEAD").exists() && guarded.is_outside(top).is_ok();
+    if own { vec![dot_git] } else { Vec::new() }
 }
 
 /// What a commit writes outside a linked worktree of git. Empty unless the repository knows this very worktree: its

@@ -11,12 +11,13 @@ struct Ground {
     root: tempfile::TempDir,
     tmpdir: Option<PathBuf>,
     goal_file: Option<PathBuf>,
+    account_home: Option<PathBuf>,
 }
 
 impl Ground {
     fn new() -> Ground {
         let root = tempfile::tempdir().unwrap();
-        let ground = Ground { tmpdir: None, goal_file: None, root };
+        let ground = Ground { tmpdir: None, goal_file: None, account_home: None, root };
         for dir in ["home/.ssh", "home/.config/gh", "home/.config/git", "home/.cargo/bin", "home/src", "work", "own"] {
             fs::create_dir_all(ground.at(dir)).unwrap();
         }
@@ -45,6 +46,7 @@ impl Ground {
             &Places {
                 workspace: &self.at(workspace),
                 home: Some(&home),
+                account_home: self.account_home.as_deref(),
                 stores: vec![home.join(".spettro"), home.join(".spettro/sessions")],
                 goal_file: self.goal_file.as_deref(),
                 temporary: &own,
@@ -84,6 +86,38 @@ fn of_the_home_directory_what_stands_there_is_readable_but_not_the_places_of_key
         ground.check(&policy, path, true, false);
     }
     assert!(!policy.may_read(Path::new("/")), "granting it would grant what is below");
+    for listed in [Path::new("/"), &ground.at("home"), &ground.at("home/.ssh")] {
+        assert!(policy.may_list(listed), "{}", listed.display());
+    }
+}
+
+#[test]
+fn keys_where_the_account_has_its_home_are_kept_when_home_says_something_else() {
+    let mut ground = Ground::new();
+    for dir in ["account/.ssh", "account/.cargo", "account/src"] {
+        fs::create_dir_all(ground.at(dir)).unwrap();
+    }
+    fs::write(ground.at("account/.cargo/credentials.toml"), "x").unwrap();
+    ground.account_home = Some(ground.at("account"));
+    let policy = ground.policy(&Wanted::default()).unwrap();
+    ground.check(&policy, "account/.ssh/id", false, false);
+    ground.check(&policy, "account/.cargo/credentials.toml", false, false);
+    ground.check(&policy, "account/src/x", true, false);
+}
+
+#[test]
+fn disks_cannot_be_read_whoever_may_open_them() {
+    use std::os::unix::fs::FileTypeExt;
+    let policy = Ground::new().policy(&Wanted::default()).unwrap();
+    for entry in fs::read_dir("/dev").unwrap().map(Result::unwrap) {
+        let (kind, path) = (entry.file_type().unwrap(), entry.path());
+        if kind.is_block_device() {
+            assert!(!policy.may_read(&path), "{}", path.display());
+        } else if kind.is_char_device() {
+            assert!(policy.may_read(&path), "{}", path.display());
+        }
+    }
+    assert!(policy.may_read(Path::new("/dev/pts/made-later")) && policy.may_write(Path::new("/dev/shm/x")));
 }
 
 #[test]
@@ -106,7 +140,7 @@ fn the_workspace_is_writable_and_devices_that_hold_nothing() {
     for path in ["work", "work/src/new.rs", "own/x", "/dev/null", "/var/tmp/x", "home/.cache/x"] {
         ground.check(&policy, path, true, true);
     }
-    for path in ["/dev/sda", "/etc/passwd", "/usr/local/bin/x", "/proc/self/comm"] {
+    for path in ["/etc/passwd", "/usr/local/bin/x", "/proc/self/comm"] {
         ground.check(&policy, path, true, false);
     }
     // Beside the workspace, and with a name that only begins like it.
@@ -195,6 +229,39 @@ fn of_a_linked_worktree_what_a_commit_needs_is_writable_when_both_sides_know_eac
 }
 
 #[test]
+fn in_a_folder_of_a_repository_its_git_folder_is_writable_but_not_that_of_the_home_directory() {
+    let ground = Ground::new();
+    fs::create_dir_all(ground.at("repo/packages/one")).unwrap();
+    fs::create_dir_all(ground.at("repo/.git")).unwrap();
+    let policy = ground.policy_in(&Wanted::default(), "repo/packages/one").unwrap();
+    ground.check(&policy, "repo/.git/index.lock", true, false);
+    fs::write(ground.at("repo/.git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    let policy = ground.policy_in(&Wanted::default(), "repo/packages/one").unwrap();
+    ground.check(&policy, "repo/.git/index.lock", true, true);
+    ground.check(&policy, "repo/packages/one/x", true, true);
+    ground.check(&policy, "repo/packages/two", true, false);
+    ground.check(&policy, "repo/README", true, false);
+    let policy =
+        ground.policy_in(&Wanted { files: Files::ReadOnly, ..Wanted::default() }, "repo/packages/one").unwrap();
+    ground.check(&policy, "repo/.git/index.lock", true, false);
+
+    fs::create_dir_all(ground.at("home/.git")).unwrap();
+    fs::write(ground.at("home/.git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    let policy = ground.policy_in(&Wanted::default(), "home/src").unwrap();
+    ground.check(&policy, "home/.git/config", true, false);
+}
+
+#[test]
+fn a_device_that_is_named_can_be_used_as_one() {
+    let ground = Ground::new();
+    let wanted = Wanted { write: vec!["/dev/null".into(), "/dev/shm".into()], ..Wanted::default() };
+    let policy = ground.policy(&wanted).unwrap();
+    let rule = |path: &str, access| policy.rules.contains(&Rule { path: path.into(), access });
+    assert!(rule("/dev/null", Access::Device) && !rule("/dev/null", Access::Write));
+    assert!(rule("/dev/shm", Access::Write));
+}
+
+#[test]
 fn caches_are_granted_by_the_manifest_and_made_when_missing() {
     let ground = Ground::new();
     let policy = ground.policy(&Wanted::default()).unwrap();
@@ -222,6 +289,7 @@ fn a_cache_that_holds_the_store_is_not_granted() {
         workspace: &work,
         home: Some(&home),
         stores: vec![store.clone()],
+        account_home: None,
         goal_file: None,
         temporary: &own,
         variable: &|name| (name == "npm_config_cache").then(|| home.to_string_lossy().into_owned()),
@@ -287,7 +355,8 @@ fn a_level_is_one_line() {
     };
     assert_eq!(
         Level::of(&policy, Obtained { abi: 5, ..full }).to_string(),
-        "workspace-write, network all; pretending Landlock 5; missing: signal scope (needs Landlock 6 (Linux 6.12)), \
+        "workspace-write, network all; pretending Landlock 5; missing: signals to processes outside and to threads of the \
+         runner (needs Landlock 6 (Linux 6.12)), \
          abstract sockets (needs Landlock 6 (Linux 6.12)); `/tmp` is narrow"
     );
 }

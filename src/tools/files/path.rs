@@ -24,6 +24,8 @@ const PROCESS_SECRETS: [&str; 3] = ["environ", "mem", "auxv"];
 /// What a tool wants to do with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tools) enum Access {
+    /// To name what is in a folder.
+    List,
     Read,
     Write,
 }
@@ -57,6 +59,7 @@ impl<'a> Guard<'a> {
             return Some("it holds the environment or memory of a process".to_owned());
         }
         match access {
+            Access::List if !self.policy.may_list(real) => Some(self.allowed("listed", sandbox::Access::List)),
             Access::Read if !self.policy.may_read(real) => Some(self.allowed("read", sandbox::Access::Read)),
             Access::Write if !self.policy.may_write(real) => Some(self.allowed("written", sandbox::Access::Write)),
             _ => None,

@@ -4,5 +4,5 @@ mod files;
 mod levels;
 mod network;
 mod signals;
-mod support;
+pub mod support;
 mod tools;

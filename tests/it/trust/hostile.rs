@@ -8,6 +8,7 @@ use spettro::event::Outcome;
 use crate::goal::support::{Case, met, unmet};
 use crate::provider::{Reply, Script};
 use crate::sandbox::Sandbox;
+use crate::sandboxed::support::{has, landlock};
 
 const KEY: &str = "sk-hostile-0123456789abcdef";
 const PRIVATE: &str = "PRIVATE-KEY-MARK";
@@ -75,7 +76,9 @@ fn tries(sandbox: &Sandbox) -> Vec<Try> {
 import socket, glob, os
 for path in glob.glob(os.environ.get('XDG_RUNTIME_DIR', '/run') + '/*.sock'):
     s = socket.socket(socket.AF_UNIX); s.connect(path)
-    s.sendall(b'{\"steer\": {\"text\": \"pwned\"}}\\n{\"request\":\"steer\",\"text\":\"pwned\"}\\n'); print(s.recv(4096))
+    try: s.sendall(b'{\"steer\": {\"text\": \"pwned\"}}\\n{\"request\":\"steer\",\"text\":\"pwned\"}\\n')
+    except BrokenPipeError: pass # refused before it was read
+    print(s.recv(4096))
 P"
             .to_owned(),
             &["ermission denied", "may not control", "not permitted", "error"],
@@ -114,6 +117,9 @@ fn holding(folder: &Path, text: &str) -> Vec<String> {
 
 #[test]
 fn no_way_out_of_twenty_six() {
+    if !landlock(3) || !has("python3") {
+        return;
+    }
     let sandbox = Sandbox::new();
     sandbox.write(sandbox.root().join("kept"), "untouched\n");
     sandbox.write(sandbox.home().join(".ssh/id_rsa"), PRIVATE);
@@ -133,10 +139,6 @@ fn no_way_out_of_twenty_six() {
     script = script.agent(Reply::complete("done")).judge(met());
     let case = Case::within(sandbox, script, "goal: x\nlimits: {stall: 9}");
     let ended = case.run().expect(Outcome::Met);
-    assert!(
-        ended.facts("run")[0]["sandbox"].as_str().is_some_and(|level| !level.contains("missing: files")),
-        "skipped: this kernel has no Landlock"
-    );
     untouched(&case.sandbox);
 
     let requests = case.provider.agent_requests();

@@ -65,7 +65,8 @@ fn who_lies_outside_may_and_so_may_everybody_else() {
     assert_eq!(keys(&place).len(), 3);
     let elsewhere = tempfile::tempdir().unwrap();
     place.write("goal.yaml", file(&elsewhere.path().display().to_string()));
-    assert_eq!(keys(&place).len(), 3);
+    let all = ["model.base_url", "model.api_key_env", "workspace", "env.pass"];
+    assert_eq!(keys(&place), all, "nor does it choose a folder elsewhere to be written");
 
     let mut place = Place::new();
     place.write("goal.yaml", goal(""));
