@@ -3,4 +3,4 @@
 mod ends;
 mod parted;
 mod plain;
-mod support;
+pub mod support;
