@@ -1,6 +1,14 @@
 //! `spettro replay`: runs of all kinds, run again from what they left behind.
 
+mod changes;
 mod ends;
+#[cfg(target_os = "linux")]
+mod far;
+#[cfg(target_os = "linux")]
+mod hostile;
+#[cfg(target_os = "linux")]
+mod outcomes;
 mod parted;
 mod plain;
+mod sealed;
 pub mod support;
