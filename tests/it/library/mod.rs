@@ -98,3 +98,53 @@ fn plain(path: &Path) -> String {
     };
     String::from_utf8(lines).expect("UTF-8")
 }
+
+/// The workflow that users copy, as far as it is a script: run by bash on this folder.
+#[test]
+fn the_workflow_for_pull_requests_tells_good_from_bad() {
+    let text = std::fs::read_to_string(folder().join("../ci/templates/replay.yml")).expect("readable");
+    let workflow: serde_json::Value = serde_yaml::from_str(&text).expect("YAML");
+    let steps = workflow["jobs"]["replay"]["steps"].as_array().expect("steps");
+    let script = steps.iter().find_map(|step| step["run"].as_str()).expect("a script");
+    let sandbox = Sandbox::new();
+    let program = Path::new(env!("CARGO_BIN_EXE_spettro")).parent().expect("a folder");
+    let run = || {
+        let mut command = sandbox.command("bash");
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.args(["-eo", "pipefail", "-c", script]).env("PATH", format!("{}:{path}", program.display()));
+        sandbox.start(command).wait(crate::sandbox::PATIENCE)
+    };
+    for name in ["met-at-once", "edits"] {
+        let file = format!("{name}.cassette.zst");
+        sandbox.write(format!("runs/{file}"), std::fs::read(folder().join(&file)).expect("readable"));
+    }
+    let good = run().expect_code(0);
+    assert!(good.stdout.contains("::notice file=runs/edits"), "{}", good.stdout);
+    sandbox.write("runs/torn.cassette.zst", "no cassette");
+    let bad = run().expect_code(1);
+    assert!(bad.stdout.contains("::error file=runs/torn.cassette.zst::cannot be replayed (exit code 31)"), "{}", bad.stdout);
+}
+
+/// What a result names can be typed.
+#[test]
+fn a_result_names_commands_that_work() {
+    let script = crate::provider::Script::new()
+        .agent(crate::provider::Reply::complete("done").forever())
+        .judge(crate::provider::Reply::verdict("met", "yes", "").forever());
+    let sandbox = Sandbox::new();
+    let provider = script.start();
+    let goal = sandbox.goal(&provider, "goal: x\n");
+    let store = sandbox.root().join("store");
+    for place in [&[][..], &["--session-dir", store.to_str().expect("UTF-8")]] {
+        let mut words = vec!["run", "--goal", goal.to_str().expect("UTF-8"), "--json"];
+        words.extend(place);
+        let result = sandbox.run(words).result();
+        for name in ["export", "replay"] {
+            let argv = result["commands"][name].as_array().unwrap_or_else(|| panic!("{result:#}"));
+            let argv: Vec<&str> = argv.iter().map(|word| word.as_str().expect("a word")).collect();
+            assert_eq!(argv[0], "spettro");
+            sandbox.run(&argv[1..]).expect_code(0);
+        }
+        assert_eq!(result["commands"]["resume"], serde_json::Value::Null);
+    }
+}
