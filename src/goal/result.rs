@@ -79,6 +79,7 @@ pub fn result(
         (ledger.by_lane().clone(), ledger.by_model().clone(), ledger.unreported().to_vec(), ledger.peak_occupancy())
     });
     let outcome = ending.as_ref().map(|ending| ending.outcome);
+    let ended = ending.is_some();
     let cause = ending.as_ref().and_then(|ending| ending.cause).filter(|cause| Some(cause.outcome) == outcome);
     let dir = &identity.session_dir;
     let finished = outcome.is_some();
@@ -139,8 +140,19 @@ pub fn result(
             events: shown(&dir.join("events.jsonl")),
             copy: identity.copy.clone(),
         }),
-        commands: Commands { resume: resumable.then(|| identity.resume.clone()), export: None, replay: None },
+        commands: Commands {
+            resume: resumable.then(|| identity.resume.clone()),
+            export: of_session(identity, &["cassette", "pack"]).filter(|_| ended && peak > 0),
+            replay: of_session(identity, &["replay"]).filter(|_| ended && peak > 0),
+        },
     }
+}
+
+/// A verb's command about the session, where that is kept: what stands behind `spettro run --resume` names it.
+fn of_session(identity: &Identity, verb: &[&str]) -> Option<Vec<String>> {
+    let named = identity.resume.get(3..).filter(|named| !named.is_empty())?;
+    let words = ["spettro"].iter().chain(verb).map(|word| (*word).to_owned());
+    Some(words.chain(named.iter().cloned()).collect())
 }
 
 /// The result of a run that ended before it had a session.

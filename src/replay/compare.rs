@@ -125,6 +125,9 @@ fn differ(pointer: &str, recorded: &Value, now: &Value) -> Option<Parting> {
             Some(parting(&format!("{pointer}/{}", escaped(name)), None, Some(value)))
         }
         (Value::Array(one), Value::Array(other)) => {
+            if reordered(one, other) {
+                return Some(Parting { pointer: pointer.to_owned(), recorded: listed(one), now: listed(other) });
+            }
             for index in 0..one.len().max(other.len()) {
                 let inner = format!("{pointer}/{index}");
                 match (one.get(index), other.get(index)) {
@@ -140,6 +143,25 @@ fn differ(pointer: &str, recorded: &Value, now: &Value) -> Option<Parting> {
         }
         _ => Some(parting(pointer, Some(recorded), Some(now))),
     }
+}
+
+/// Whether two lists hold the same in another order.
+fn reordered(one: &[Value], other: &[Value]) -> bool {
+    one.len() == other.len() && one != other && one.iter().all(|value| other.contains(value)) && {
+        let (mut one, mut other) = (listed_lines(one), listed_lines(other));
+        one.sort_unstable();
+        other.sort_unstable();
+        one == other
+    }
+}
+
+fn listed_lines(values: &[Value]) -> Vec<String> {
+    values.iter().map(Value::to_string).collect()
+}
+
+/// A list, one value a line.
+fn listed(values: &[Value]) -> String {
+    listed_lines(values).join("\n")
 }
 
 fn escaped(name: &str) -> String {
@@ -179,6 +201,9 @@ mod tests {
     fn durations_do_not_count_and_names_with_slashes_are_escaped() {
         let exit = |duration_ms| Fact::JobExited { job: "job-1".into(), state: "exited with 0".into(), duration_ms };
         assert_eq!(part(&exit(1), &exit(2)), None);
+        let (one, two) = (serde_json::json!({"a": [{"x": 1}, 2]}), serde_json::json!({"a": [2, {"x": 1}]}));
+        let parting = differ("", &one, &two).expect("they differ");
+        assert_eq!((&*parting.pointer, &*parting.recorded, &*parting.now), ("/a", "{\"x\":1}\n2", "2\n{\"x\":1}"));
         let one = serde_json::json!({"a/b": {"c": [1, 2]}});
         let two = serde_json::json!({"a/b": {"c": [1]}});
         let parting = differ("", &one, &two).expect("they differ");

@@ -19,7 +19,7 @@ use super::{Endpoints, Options, ReplayError};
 use crate::cassette::Tape;
 use crate::event::Lane;
 use crate::goal::{Changed, Config, GoalSource, Lanes, Overrides, Setting, Source, changed, load};
-use crate::model::{Endpoint, ModelSpec, resolve};
+use crate::model::{Endpoint, KeySource, ModelSpec, resolve};
 use crate::process;
 use crate::session::{Fact, Frozen, Line, Listener, Session, Store};
 use crate::world::World;
@@ -93,7 +93,7 @@ fn endpoints(frozen: &Frozen, config: &Config) -> Result<(Endpoints, Vec<Changed
         let stored: Endpoint = serde_json::from_value(stored.clone())
             .map_err(|error| ReplayError::Lacks(format!("a readable endpoint of the {lane}: {error}")))?;
         // A provider that is not known here any more changes nothing about what was recorded.
-        let Ok(fresh) = resolve(spec, &config.providers, &config.prices, &FewVars::default()) else {
+        let Ok(fresh) = resolve(spec, &config.providers, &config.prices, &keys_of(&stored)) else {
             return Ok(Some(stored));
         };
         let sizes = |endpoint: &Endpoint| {
@@ -108,7 +108,10 @@ fn endpoints(frozen: &Frozen, config: &Config) -> Result<(Endpoints, Vec<Changed
         if stored.cassette.is_none() && sizes(&stored) != sizes(&fresh) {
             let (recorded, now) = (sizes(&stored), sizes(&fresh));
             let which = format!("what the catalogue says of {}", stored.name());
-            changed.push(Changed { source: Source::Config, which, recorded, now });
+            // Lanes may share a model.
+            if changed.iter().all(|one: &Changed| one.which != which) {
+                changed.push(Changed { source: Source::Config, which, recorded, now });
+            }
         }
         Ok(Some(Endpoint { extra_body: fresh.extra_body, ..stored }))
     };
@@ -121,6 +124,14 @@ fn endpoints(frozen: &Frozen, config: &Config) -> Result<(Endpoints, Vec<Changed
     let summarizer = lane(Lane::Summarizer, config.summarizer.as_ref().unwrap_or(&config.model))?;
     let summarizer = summarizer.unwrap_or_else(|| agent.clone());
     Ok((Endpoints { agent, judge, summarizer }, changed))
+}
+
+/// Variables that hold a key, where the endpoint wants one: the catalogue is asked, and nobody else.
+fn keys_of(endpoint: &Endpoint) -> FewVars {
+    match &endpoint.key {
+        KeySource::Env(names) => FewVars(names.iter().map(|name| (name.clone(), "replayed".to_owned())).collect()),
+        KeySource::None => FewVars::default(),
+    }
 }
 
 fn changed_parts(

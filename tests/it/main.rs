@@ -10,6 +10,7 @@ mod compaction;
 mod control;
 mod goal;
 mod jobs;
+mod library;
 mod process;
 mod provider;
 mod provider_tests;
