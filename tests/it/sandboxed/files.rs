@@ -155,7 +155,9 @@ fn a_commit_in_a_folder_of_a_repository_works_and_what_runs_code_there_is_put_ba
     }
     for user in [User::Own, User::Nobody] {
         let Some(cell) = Cell::of(user) else { continue };
-        cell.sandbox.sh("mkdir -p packages/one packages/two; echo x > packages/one/f; git init -q -b main
+        // The folder may be somebody else's already.
+        cell.sandbox.sh("export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'
+            mkdir -p packages/one packages/two; echo x > packages/one/f; git init -q -b main
             git config user.name T; git config user.email t@example.org; git add -A; git commit -q -m start");
         let script = format!(
             "{TRY}echo y > f; git commit -q -am second; echo \"commit: $?\"; git checkout -q -b other; echo \"branch: $?\"
