@@ -192,7 +192,9 @@ impl<'a, 's, W: Write> Writer<'a, 's, W> {
         }
         for id in tape.spooled() {
             let read = tape.spool(id).map_err(CassetteError::io("read an output for", self.out))?;
-            for (at, body) in pieces(read.as_deref().unwrap_or_default()) {
+            // One that was not kept is not there either: an empty one would be another output.
+            let Some(body) = read else { continue };
+            for (at, body) in pieces(&body) {
                 self.record("spool", &SpoolPiece { id, at, body })?;
             }
         }

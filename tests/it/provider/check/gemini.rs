@@ -101,25 +101,29 @@ impl Checker {
             is_call(a) && is_call(b) && a["functionCall"]["id"] == b["functionCall"]["id"]
                 || !is_call(a) && !is_call(b) && a["text"] == b["text"]
         };
-        let sent = self.parts.iter().find(|sent| sent.iter().any(|a| parts.iter().any(|b| same(a, b))));
-        let Some(sent) = sent else {
+        // The same may have been said more than once.
+        let mut sources: Vec<&Vec<Value>> =
+            self.parts.iter().filter(|sent| sent.iter().any(|a| parts.iter().any(|b| same(a, b)))).collect();
+        if sources.is_empty() {
             let signed = parts.iter().any(|part| part.get("thoughtSignature").is_some());
             return found.unless(!signed, format!("{at}: a signature that was never sent"));
-        };
+        }
         // Arguments may have been made shorter; of a reply that was cut the calls are gone.
         let shape = |parts: &[Value], calls: bool| -> Vec<(bool, Value, Value)> {
             let kept = parts.iter().filter(|part| calls || !is_call(part));
             kept.map(|part| (is_call(part), part["functionCall"]["id"].clone(), part["thoughtSignature"].clone()))
                 .collect()
         };
-        if shape(parts, true) != shape(sent, true) && shape(parts, true) != shape(sent, false) {
+        let back = shape(parts, true);
+        sources.retain(|sent| back == shape(sent, true) || back == shape(sent, false));
+        if sources.is_empty() {
             return found.say(format!("{at}: the parts of the reply or their signatures are not as they were sent"));
         }
         let edited = self.rewritten > 0;
         for part in parts.iter().filter(|part| part.get("thoughtSignature").is_some()) {
             // Equal as JSON; the text that was sent is the sent value's own.
-            let own = sent.iter().find(|sent| *sent == part);
-            let known = own.is_some_and(|own| contains(&request.body, own.to_string().as_bytes()));
+            let mut own = sources.iter().flat_map(|sent| sent.iter()).filter(|sent| *sent == part);
+            let known = own.any(|own| contains(&request.body, own.to_string().as_bytes()));
             found.unless(known || edited, format!("{at}: a signed part was changed or serialized anew"));
         }
     }
