@@ -1,8 +1,8 @@
 //! What spettro costs beside the work itself, as ratios to a minimal client in one run.
 //!
-//! `ci/bench [--strict] [--rounds N] [--spettro FILE]`. Both clients talk to a loopback provider of this process that
-//! serves them in turns of a few steps, so that the machine's moods hit both. Times are taken at the provider: from the last byte of a reply
-//! to the first byte of the request that follows. Exits with 0 whatever it finds, with 1 if `--strict` is given and a
+//! `ci/bench [--strict] [--rounds N] [--only-compaction] [--spettro FILE]`. Both clients talk to a loopback provider
+//! of this process that serves them in turns of a few steps, so that the machine's moods hit both. Times are taken at
+//! the provider: from the last byte of a reply to the first byte of the request that follows. Exits with 0 whatever it finds, with 1 if `--strict` is given and a
 //! limit is passed, and with 2 when nothing could be measured.
 
 #![allow(clippy::disallowed_methods, reason = "a program of its own: time and processes are what it measures")]
@@ -43,6 +43,7 @@ const STARTS: usize = 20;
 struct Options {
     strict: bool,
     rounds: usize,
+    only_compaction: bool,
     spettro: PathBuf,
 }
 
@@ -64,12 +65,14 @@ fn main() -> ExitCode {
 }
 
 fn options(words: &[String]) -> Result<Options> {
-    let mut options = Options { strict: false, rounds: 3, spettro: PathBuf::from(env!("CARGO_BIN_EXE_spettro")) };
+    let spettro = PathBuf::from(env!("CARGO_BIN_EXE_spettro"));
+    let mut options = Options { strict: false, rounds: 3, only_compaction: false, spettro };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
         match word.as_str() {
             "--strict" => options.strict = true,
+            "--only-compaction" => options.only_compaction = true,
             "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
             "--spettro" => options.spettro = PathBuf::from(value()?),
             // Given by `cargo bench` to every bench.
@@ -82,11 +85,21 @@ fn options(words: &[String]) -> Result<Options> {
 
 /// True unless `--strict` finds a limit passed.
 fn bench(options: &Options) -> Result<bool> {
+    let mut table = Table::default();
+    if options.only_compaction {
+        compaction(options, &mut table)?;
+    } else {
+        everything(options, &mut table)?;
+    }
+    std::io::stdout().write_all(table.text().as_bytes())?;
+    Ok(!options.strict || table.all_within())
+}
+
+fn everything(options: &Options, table: &mut Table) -> Result<()> {
     say("looks")?;
     let look = look::measure(&options.spettro)?;
     let providers = Provider::pair()?;
     let [_, provider] = &providers;
-    let mut table = Table::default();
 
     say("wires")?;
     let wires = wires::measure(options.rounds)?;
@@ -124,12 +137,6 @@ fn bench(options: &Options) -> Result<bool> {
     say("spawns")?;
     let spawns = spawn::measure(&options.spettro)?;
 
-    say("a large history")?;
-    let history = history::measure(&options.spettro)?;
-
-    say("a long run in a small window")?;
-    let run = long::run(&options.spettro)?;
-
     table.note(format!("minimal client, p50 a step (of {SHORT})"), ms(floor));
     table.note("spettro, p50 a step", ms(ours));
     table.row(format!("overhead at {SHORT} steps"), format!("{short:.3} ×"), Limit::most(short, 1.5, "1.5 ×"));
@@ -161,6 +168,15 @@ fn bench(options: &Options) -> Result<bool> {
     table.row("look at git's settings and protected files", ms(look), time(look, "0.1 ms", 0.1));
     let head = provider.fixed_head().ok_or("no request came")?;
     table.row("fixed head of a request", format!("{head} B"), Limit::most(head as f64, 12_288.0, "12 KB"));
+    compaction(options, table)
+}
+
+/// A history that is large, and a long run in a window that is small.
+fn compaction(options: &Options, table: &mut Table) -> Result<()> {
+    say("a large history")?;
+    let history = history::measure(&options.spettro)?;
+    say("a long run in a small window")?;
+    let run = long::run(&options.spettro)?;
 
     table.note("a large history", format!("{} tokens, {} entries", history.tokens, history.entries));
     table.row("look at it before a step, p50", ms(history.below), time(history.below, "1 ms", 1.0));
@@ -178,9 +194,7 @@ fn bench(options: &Options) -> Result<bool> {
     let apart = format!("{} µ$", run.money_apart);
     table.row("money beside the provider's count", apart, Limit::most(run.money_apart as f64, 0.0, "0"));
     table.row("mistakes of any kind in it", run.mistakes().to_string(), Limit::most(run.mistakes() as f64, 0.0, "0"));
-
-    std::io::stdout().write_all(table.text().as_bytes())?;
-    Ok(!options.strict || table.all_within())
+    Ok(())
 }
 
 /// A session of each client, in turns.

@@ -2,25 +2,18 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::cut::{Cut, TAIL_CALLS, TAIL_CALLS_FORCED, cut, is_paired, tail_start, withheld};
 use super::failure_budget::Budget;
 use super::history::History;
 use super::pressure::{self, Attribution};
 use super::prune::{Plan, Reach, at_most, plan};
-use super::summarize::{self, extract, message, read, request};
+use super::summarize::{extract, message};
 use crate::event::{Compactions, Lane};
 use crate::model::wire::AfterEdit;
-use crate::model::{
-    Ask, CallError, Conversation, Count, Endpoint, Factor, Gateway, ModelError, Patience, message_count, smaller_window,
-};
+use crate::model::{CallError, Conversation, Count, Endpoint, Factor, Gateway, message_count, smaller_window};
 use crate::session::{Compaction, Fact, Message, Origin, Prune, Session, SessionError, SummaryBy, entry_name};
 
-/// Attempts and waits of one summarizer call.
-const PATIENCE: Patience = Patience { attempts: 3, wait: Duration::from_secs(60) };
-/// A summary is no longer than this.
-const MOST_SUMMARY_TOKENS: u64 = 8_192;
 /// Of a history that begins anew at least so many messages are encoded together.
 const SEALED_AT_ONCE: usize = 64;
 /// An extract that must be shorter is not worth it.
@@ -71,9 +64,9 @@ pub struct Place<'a> {
 
 pub struct Compactor {
     settings: Settings,
-    summarizer: Endpoint,
+    pub(super) summarizer: Endpoint,
     /// The frozen head of a summarizer request.
-    head: String,
+    pub(super) head: String,
     system_tokens: Count,
     budget: Budget,
     /// What the budget counts, for whoever reports it.
@@ -327,67 +320,6 @@ impl Compactor {
         Ok(Compacted::Summarized)
     }
 
-    /// The endpoint that is asked, and what is known of how its model counts: what its own calls have taught, else,
-    /// where the agent has the same model, what the agent's have.
-    fn asked_endpoint(&self, place: &Place<'_>) -> (Endpoint, Factor) {
-        let mut endpoint = self.summarizer.clone();
-        let same = (endpoint.provider.as_str(), endpoint.model.as_str())
-            == (place.endpoint.provider.as_str(), place.endpoint.model.as_str());
-        if same {
-            endpoint.window_tokens = endpoint.window_tokens.min(place.endpoint.window_tokens);
-        }
-        let factor = match place.gateway.learned_factor(Lane::Summarizer) {
-            Some(factor) => factor,
-            None if same => place.conversation.factor(),
-            None => Factor::default(),
-        };
-        (endpoint, factor)
-    }
-
-    /// Asks the summarizer about a span: its summary, or why there is none.
-    async fn ask(
-        &mut self,
-        place: &Place<'_>,
-        span: std::ops::Range<usize>,
-        focus: &str,
-    ) -> Result<Result<String, String>, CallError> {
-        let (mut endpoint, factor) = self.asked_endpoint(place);
-        let window = endpoint.window_tokens;
-        let output = MOST_SUMMARY_TOKENS.min(endpoint.max_output_tokens).min(window / 4);
-        endpoint.max_output_tokens = output;
-        // What is only estimated has a margin of two fifths.
-        let room = (window - window.div_ceil(50)).saturating_sub(output) * 5 / 7;
-        let mut conversation = Conversation::new(endpoint.wire, &self.head, factor);
-        let budget = (room * 19 / 20).saturating_sub(conversation.estimate_tokens());
-        let text = request(place.history, span, budget, factor, focus);
-        conversation.seal(&[Message::User { origin: Origin::Prompt, text }]);
-        let ask = Ask {
-            lane: Lane::Summarizer,
-            endpoint: &endpoint,
-            force_tool: None,
-            attempt_timeout: None,
-            entry: false,
-            patience: Some(PATIENCE),
-        };
-        match place.gateway.call(&mut conversation, &ask).await {
-            Ok(reply) => Ok(read(&reply)),
-            // A limit, a signal, a cancel or a miss of the tape is no failure of the summarizer.
-            Err(
-                error @ (CallError::Limit(_)
-                | CallError::Halted { .. }
-                | CallError::Session(_)
-                | CallError::Model(ModelError::Miss(_))),
-            ) => Err(error),
-            Err(error) => {
-                // The next try is made to fit what this one has taught.
-                if let CallError::Model(ModelError::ContextOverflow { limit_tokens, .. }) = &error {
-                    self.summarizer.window_tokens = smaller_window(*limit_tokens, window).unwrap_or(window / 2);
-                }
-                Ok(Err(error.to_string()))
-            }
-        }
-    }
-
     fn prune(&mut self, place: &mut Place<'_>, plan: Plan) -> Result<Compacted, CallError> {
         let before_tokens = place.conversation.estimate_tokens();
         let rule = place.endpoint.wire.after_edit();
@@ -505,9 +437,4 @@ pub fn too_large(
     };
     let threshold = pressure::threshold(endpoint.window_tokens, threshold_pct);
     (made_of.fixed_tokens() > threshold).then_some(made_of)
-}
-
-/// The head of every summarizer request.
-pub fn head(endpoint: &Endpoint) -> String {
-    endpoint.wire.head(summarize::SYSTEM, &[])
 }

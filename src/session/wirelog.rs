@@ -30,9 +30,9 @@ pub struct WireAttempt<'a> {
     /// Allow-listed only.
     pub request_headers: &'a [(String, String)],
     pub front: &'a [u8],
-    /// The first `keep` bytes of the rest of the lane's previous body, then `add`.
+    /// The first `keep` bytes of the rest of the lane's previous body, then the parts of `add` one behind the other.
     pub keep: u64,
-    pub add: &'a [u8],
+    pub add: &'a [&'a [u8]],
     /// sha256 of the whole rest.
     pub sha256: &'a str,
     pub status: Option<u16>,
@@ -98,6 +98,27 @@ fn stored(bytes: &[u8]) -> Stored<&str> {
     }
 }
 
+/// Bytes in parts, as [`Blob`] writes the whole. A body is long after an edit of the history, and is not put together
+/// for this.
+struct Parts<'a>(&'a [&'a [u8]]);
+
+impl Serialize for Parts<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Text<'a>(Vec<&'a str>);
+        impl std::fmt::Display for Text<'_> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.iter().try_for_each(|part| f.write_str(part))
+            }
+        }
+        let parts: Result<Vec<&str>, _> = self.0.iter().map(|part| std::str::from_utf8(part)).collect();
+        match parts {
+            Ok(parts) => serializer.collect_str(&Text(parts)),
+            // A character may be cut between two parts; then the whole decides.
+            Err(_) => stored(&self.0.concat()).serialize(serializer),
+        }
+    }
+}
+
 impl schemars::JsonSchema for Blob {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Blob".into()
@@ -144,7 +165,7 @@ pub(super) fn encode(attempt: &WireAttempt<'_>, out: &mut Vec<u8>) -> serde_json
         headers: &'a [(String, String)],
         front: Stored<&'a str>,
         keep: u64,
-        add: Stored<&'a str>,
+        add: Parts<'a>,
         sha256: &'a str,
     }
     #[derive(Serialize)]
@@ -164,7 +185,7 @@ pub(super) fn encode(attempt: &WireAttempt<'_>, out: &mut Vec<u8>) -> serde_json
             headers: attempt.request_headers,
             front: stored(attempt.front),
             keep: attempt.keep,
-            add: stored(attempt.add),
+            add: Parts(attempt.add),
             sha256: attempt.sha256,
         },
         response: OutResponse {

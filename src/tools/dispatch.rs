@@ -80,6 +80,18 @@ pub struct Ran {
     pub job: Option<String>,
 }
 
+impl Ran {
+    /// Waits for the file that a further cut will name: that of a command's output which was whole until now. True when
+    /// it is there.
+    pub async fn filed(&mut self, spool: &Spool) -> bool {
+        if let Some(id) = self.spool.filter(|_| self.tool == Tool::Bash.name() && !self.full.filed) {
+            self.full.filed = spool.written(id).await;
+            return self.full.filed;
+        }
+        false
+    }
+}
+
 /// What a tool gave that looks at the workspace or waits for jobs, when it was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {

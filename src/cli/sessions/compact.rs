@@ -105,6 +105,7 @@ pub fn compact(shelf: &Shelf, id: &str, wish: &Wish, json: bool, out: &mut dyn W
     }
     match finished.and_then(compacted_words) {
         Some(words) => writeln!(out, "{words}")?,
+        None if wish.prune_only => writeln!(out, "nothing to prune: no output before the last tool rounds is large")?,
         None => writeln!(out, "nothing to compact: the history is as small as it gets")?,
     }
     Ok(())

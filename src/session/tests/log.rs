@@ -38,7 +38,7 @@ fn a_new_session_is_private_and_begins_with_its_header() {
     for fact in samples() {
         session.append(fact).expect("appended");
     }
-    session.wire(&wire::attempt(1, b"{}", 0, b"x")).expect("written");
+    session.wire(&wire::attempt(1, b"{}", 0, &[b"x"])).expect("written");
     session.spool().put("out".into());
     assert_eq!(session.spool().flush(Duration::from_secs(30)), 0);
     session.save_derived().expect("saved");
@@ -365,7 +365,7 @@ fn the_disk_has_what_was_written_when_a_sync_is_awaited() {
     let session = lab.create("s");
     block_on(session.sync_now()).expect("the first line");
     session.append(user("a")).expect("appended");
-    session.wire(&wire::attempt(1, b"{}", 0, b"x")).expect("written");
+    session.wire(&wire::attempt(1, b"{}", 0, &[b"x"])).expect("written");
     let started = session.sync_start();
     session.append(user("b")).expect("appends go on beside it");
     block_on(started.wait()).expect("synced");

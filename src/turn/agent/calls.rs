@@ -68,9 +68,7 @@ impl Agent {
                 return Err(Ended::Halted(self.parts.halt.wait().await));
             }
         }
-        for (index, text) in
-            results::together(&results, self.parts.endpoint.window_tokens, self.parts.conversation.factor())
-        {
+        for (index, text) in self.shorter(&mut results).await {
             self.recut(&calls[index].id, text)?;
         }
         if let Some(summary) = complete {
@@ -221,6 +219,19 @@ impl Agent {
         self.say_after(facts, result)?;
         self.parts.history.output(self.parts.session.last_entry(), output);
         Ok(())
+    }
+
+    /// The results that together are too large, cut further.
+    async fn shorter(&self, results: &mut [Ran]) -> Vec<(usize, String)> {
+        let (window, factor) = (self.parts.endpoint.window_tokens, self.parts.conversation.factor());
+        let shorter = results::together(results, window, factor);
+        let spool = self.parts.session.spool();
+        let mut named = false;
+        for (index, _) in &shorter {
+            // What was whole until now has not waited for its file. A run that is stopped waits for none.
+            named |= self.parts.halt.run(results[*index].filed(&spool)).await == Ok(true);
+        }
+        if named { results::together(results, window, factor) } else { shorter }
     }
 
     fn recut(&mut self, id: &str, new: String) -> Result<(), SessionError> {

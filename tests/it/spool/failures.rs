@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use spettro::event::Outcome;
 
 use super::support::{all_on_disk, last_result, notices, parts, read_page, results, session_in, spooled};
-use crate::goal::support::{Case, met};
+use crate::goal::support::{Case, met, unmet};
 use crate::provider::{Gate, Lane, Reply, Script};
 use crate::sandbox::{PATIENCE, Sandbox};
 
@@ -152,4 +152,41 @@ fn a_signal_waits_for_what_is_being_written() {
     gate.release();
     all_on_disk(&ended);
     assert_eq!(spooled(&ended).len(), 8);
+}
+
+#[test]
+fn a_disk_that_stands_still_is_waited_for_in_vain_and_the_run_ends_in_order() {
+    let sandbox = Sandbox::new();
+    sandbox.write("long.txt", "some words\n".repeat(4_000));
+    let home = sandbox.home();
+    let read = serde_json::json!({"path": "long.txt", "limit": 1_500});
+    let script = Script::new()
+        // Whoever opens a FIFO without a reader waits for one, as for a disk that does not answer.
+        .on_lane_request(Lane::Agent, 1, move |_| {
+            let spool = session_in(&home).join("spool");
+            fs::create_dir_all(&spool).expect("a folder");
+            rustix::fs::mkfifoat(rustix::fs::CWD, spool.join("1.tmp"), rustix::fs::Mode::RWXU).expect("a FIFO");
+        })
+        .agent(Reply::call("file-read", read.clone()).and_call("file-read", read))
+        .agent(read_page("spool:1", 0, 10))
+        .agent(Reply::complete("done"))
+        .judge(unmet("no"))
+        .agent(read_page("spool:2", 0, 10))
+        .agent(Reply::complete("done"))
+        .judge(met());
+    let case = Case::within(sandbox, script, "goal: x\nlimits: {iterations: 1}\n");
+    let ended = case.run().expect(Outcome::Unmet);
+    assert_eq!(parts(&last_result(&case.provider.agent_requests()[2])).3, "1\tsome wor", "it is read from memory");
+    let told = notices(&ended, "spool_not_written");
+    assert!(told.len() == 1 && told[0].contains("the disk was too slow for 2 tool outputs"), "{told:?}");
+    assert_eq!(ended.facts("end").len(), 1, "the log has its end");
+    let took = std::time::Duration::from_millis(ended.result.duration_ms);
+    assert!(took >= std::time::Duration::from_secs(3), "{took:?}");
+
+    // The next run finds the disk well, and says what is gone.
+    let ended = case.resume(&ended, &["--max-iterations", "2"]).expect(Outcome::Met);
+    let lost = last_result(&case.provider.agent_requests()[4]);
+    assert!(lost.contains("`spool:2` is lost: the run that gave it ended before it was written"), "{lost}");
+    assert!(!ended.dir.as_ref().expect("a session").join("spool/1.tmp").exists());
+    case.provider.finish();
 }

@@ -148,3 +148,23 @@ fn every_result_over_two_thousand_bytes_has_its_file_when_the_run_ends() {
     assert_eq!(named, [false, false, false, true, false], "only a cut command names its file");
     case.provider.finish();
 }
+
+#[test]
+fn results_that_are_too_large_only_together_name_their_files_too() {
+    let print = |letter: &str| json!({"command": format!("head -c 20000 /dev/zero | tr '\\0' {letter} | fold -w 60")});
+    let reply = ["a", "b", "c"].into_iter().fold(Reply::empty(), |reply, letter| reply.and_call("bash", print(letter)));
+    let provider = Script::new().agent(reply).agent(Reply::complete("done")).judge(met()).start();
+    let sandbox = Sandbox::new();
+    // Each takes less than an eighth of the window, all together more than a quarter.
+    let model = sandbox.model_yaml(&provider, "test/model-1").replace("200000", "64000");
+    let case = Case::of(sandbox, provider, &format!("goal: x\n{model}"));
+    let ended = case.run().expect(Outcome::Met);
+    let results = case.provider.agent_requests()[1].tool_results();
+    assert_eq!(ended.facts("recut").len(), 3, "{results:?}");
+    for (result, fact) in results.iter().zip(ended.facts("tool")) {
+        let file = format!("[whole output: spool/{} in the session's folder]", fact["spool"]);
+        assert!(result.text.ends_with(&file), "{file}: {}", &result.text[result.text.len() - 200..]);
+    }
+    all_on_disk(&ended);
+    case.provider.finish();
+}
