@@ -64,7 +64,7 @@ impl Call<'_> {
             front: FRONT,
             // The whole request stands with the first attempt.
             keep: rest.len() as u64 - 2,
-            add: &rest.as_bytes()[rest.len() - 2..],
+            add: &[&rest.as_bytes()[rest.len() - 2..]],
             sha256: &sha256,
             status: Some(200),
             response_headers: &headers,
@@ -77,7 +77,7 @@ impl Call<'_> {
         let refused = WireAttempt {
             attempt: 1,
             keep,
-            add: &rest.as_bytes()[keep as usize..],
+            add: &[&rest.as_bytes()[keep as usize..]],
             status: Some(429),
             body: b"{\"error\":\"slow down\"}",
             reads: &[0],
