@@ -79,7 +79,6 @@ pub fn result(
         (ledger.by_lane().clone(), ledger.by_model().clone(), ledger.unreported().to_vec(), ledger.peak_occupancy())
     });
     let outcome = ending.as_ref().map(|ending| ending.outcome);
-    let ended = ending.is_some();
     let cause = ending.as_ref().and_then(|ending| ending.cause).filter(|cause| Some(cause.outcome) == outcome);
     let dir = &identity.session_dir;
     let finished = outcome.is_some();
@@ -142,8 +141,8 @@ pub fn result(
         }),
         commands: Commands {
             resume: resumable.then(|| identity.resume.clone()),
-            export: of_session(identity, &["cassette", "pack"]).filter(|_| ended && peak > 0),
-            replay: of_session(identity, &["replay"]).filter(|_| ended && peak > 0),
+            export: of_session(identity, &["cassette", "pack"]).filter(|_| finished && peak > 0),
+            replay: of_session(identity, &["replay"]).filter(|_| finished && peak > 0),
         },
     }
 }

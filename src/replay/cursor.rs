@@ -11,7 +11,7 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 
 use super::compare::part;
-use super::diff::diff;
+use super::diff::{diff, guess};
 use super::finding::{Aspect, Divergence, Guess};
 use super::part::Part;
 use super::track::{Track, aspect, name, track};
@@ -422,7 +422,7 @@ impl Cursor {
             divergence.guess = match recorded {
                 Fact::Message(Message::Tool { .. }) | Fact::Tool(_) => Guess::ToolResult,
                 Fact::Call(_) | Fact::Settled(_) => Guess::Price,
-                _ => Guess::Unknown,
+                _ => guess(&parting.recorded, &parting.now).unwrap_or(Guess::Unknown),
             };
             divergence.diff = diff(&parting.recorded, &parting.now);
             divergence.pointer = parting.pointer;

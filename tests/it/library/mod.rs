@@ -122,7 +122,11 @@ fn the_workflow_for_pull_requests_tells_good_from_bad() {
     assert!(good.stdout.contains("::notice file=runs/edits"), "{}", good.stdout);
     sandbox.write("runs/torn.cassette.zst", "no cassette");
     let bad = run().expect_code(1);
-    assert!(bad.stdout.contains("::error file=runs/torn.cassette.zst::cannot be replayed (exit code 31)"), "{}", bad.stdout);
+    assert!(
+        bad.stdout.contains("::error file=runs/torn.cassette.zst::cannot be replayed (exit code 31)"),
+        "{}",
+        bad.stdout
+    );
 }
 
 /// What a result names can be typed.

@@ -10,9 +10,7 @@ use crate::provider::{Reply, Script};
 
 fn recorded() -> (Recording, PathBuf) {
     let script = Script::new()
-        .agent(
-            Reply::call("bash", json!({"command": "echo hello"})).and_call("bash", json!({"command": "echo other"})),
-        )
+        .agent(Reply::call("bash", json!({"command": "echo hello"})).and_call("bash", json!({"command": "echo other"})))
         .agent(Reply::text("Done."))
         .judge(Reply::verdict("met", "yes", ""));
     let recording = Recording::new(script, "goal: x\n");
@@ -112,7 +110,11 @@ fn the_order_of_two_calls() {
     let replayed = replay(&copy, &[]);
     let all = diverged(&replayed);
     let first = all[0];
-    assert_eq!((&first["what"], &first["iteration"], &first["step"]), (&json!("events"), &json!(1), &json!(1)), "{first:#}");
+    assert_eq!(
+        (&first["what"], &first["iteration"], &first["step"]),
+        (&json!("events"), &json!(1), &json!(1)),
+        "{first:#}"
+    );
     assert_eq!((&first["guess"], &first["pointer"]), (&json!("ordering"), &json!("/blocks")), "{first:#}");
 }
 

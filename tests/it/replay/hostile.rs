@@ -91,7 +91,14 @@ fn no_process_starts_no_socket_is_made_and_nothing_is_written_elsewhere() {
     let victim = elsewhere.write("precious/file", "keep me");
     let trace = elsewhere.root().join("trace");
     let mut command = elsewhere.command("strace");
-    command.args(["-f", "-s", "300", "-e", "trace=process,network,openat,mkdir,mkdirat,rename,renameat,renameat2", "-o"]);
+    command.args([
+        "-f",
+        "-s",
+        "300",
+        "-e",
+        "trace=process,network,openat,mkdir,mkdirat,rename,renameat,renameat2",
+        "-o",
+    ]);
     command.arg(&trace).arg(env!("CARGO_BIN_EXE_spettro")).arg("replay").arg(&file);
     let finished = elsewhere.start(command).wait(PATIENCE);
     assert!(matches!(finished.code, Some(0 | 32)), "{finished:?}");

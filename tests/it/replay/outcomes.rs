@@ -93,7 +93,8 @@ fn saved_by_a_named_wait() {
 #[test]
 fn signals() {
     for (signal, outcome) in [(Signal::HUP, "hangup"), (Signal::INT, "interrupt"), (Signal::TERM, "terminated")] {
-        let script = Script::new().agent(Reply::bash("echo one")).agent(Reply::call("bash", json!({"command": LASTING})));
+        let script =
+            Script::new().agent(Reply::bash("echo one")).agent(Reply::call("bash", json!({"command": LASTING})));
         let recording = Recording::new(script, "goal: x\n");
         let goal = recording.goal.to_str().expect("UTF-8");
         let running = recording.sandbox.spawn(["run", "--goal", goal]);
