@@ -196,7 +196,7 @@ pub enum Fact {
 
 impl Fact {
     /// The kinds that this build reads (`Unknown` holds all others).
-    pub const KINDS: [&str; 34] = [
+    pub const KINDS: [&str; 36] = [
         "frozen",
         "message",
         "tasks",
@@ -221,6 +221,8 @@ impl Fact {
         "command",
         "jobs",
         "listing",
+        "effects",
+        "guarded",
         "halted",
         "steer",
         "learned",

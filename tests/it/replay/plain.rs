@@ -45,6 +45,7 @@ fn what_is_recorded_may_not_touch_the_host() {
         .agent(Reply::call("file-write", json!({"path": "b.txt", "content": "b"})))
         .agent(Reply::complete("done"))
         .judge(Reply::verdict("met", "yes", ""));
+    // In a sandbox the run itself could not touch it.
     let recording = Recording::new(script, "goal: x\nsandbox: {files: off}\n");
     recording.run(0);
     assert_eq!(std::fs::read_to_string(&victim).expect("there"), "keep meran\n");
