@@ -176,7 +176,7 @@ fn a_disk_that_stands_still_is_waited_for_in_vain_and_the_run_ends_in_order() {
         .judge(met());
     let case = Case::within(sandbox, script, "goal: x\nlimits: {iterations: 1}\n");
     let ended = case.run().expect(Outcome::Unmet);
-    assert_eq!(parts(&last_result(&case.provider.agent_requests()[2])).3, "1\tsome wor", "it is read from memory");
+    assert_eq!(parts(&last_result(&case.provider.agent_requests()[2])).3, "     1\tsom", "it is read from memory");
     let told = notices(&ended, "spool_not_written");
     assert!(told.len() == 1 && told[0].contains("the disk was too slow for 2 tool outputs"), "{told:?}");
     assert_eq!(ended.facts("end").len(), 1, "the log has its end");
