@@ -186,6 +186,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+    use crate::world::{Dir, RealDir};
 
     fn place() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
@@ -253,6 +254,6 @@ mod tests {
         assert_eq!(std::fs::read(path.join("a/b/c")).unwrap(), b"deep");
         remove(&path.join("a/b/c")).unwrap();
         remove(&path.join("a/b/c")).unwrap();
-        assert_eq!(std::fs::read_dir(path.join("a/b")).unwrap().count(), 0, "nothing temporary is left");
+        assert_eq!(RealDir.list(&path.join("a/b")).unwrap().len(), 0, "nothing temporary is left");
     }
 }

@@ -449,7 +449,13 @@ fn command() -> CommandRun {
         sha256: "bb".into(),
         end: CommandEnd::Exited(3),
         duration_ms: 7,
-        output: Printed { bytes: Some(Blob(b"a\xff".to_vec())), spool: None, head_bytes: 1, tail_bytes: 1, omitted_bytes: 9 },
+        output: Printed {
+            bytes: Some(Blob(b"a\xff".to_vec())),
+            spool: None,
+            head_bytes: 1,
+            tail_bytes: 1,
+            omitted_bytes: 9,
+        },
         leftovers: vec![(4711, "sleep".into())],
         kept: true,
     }

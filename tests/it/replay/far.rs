@@ -67,7 +67,7 @@ pub fn far(recording: &Path, more: &[&str]) -> Option<Replayed> {
 fn program(root: &Path, other: bool) -> PathBuf {
     let built = PathBuf::from(env!("CARGO_BIN_EXE_spettro"));
     let open = |path: &Path| path.metadata().is_ok_and(|found| found.permissions().mode() & 0o005 == 0o005);
-    if !other || built.ancestors().all(|path| open(path)) {
+    if !other || built.ancestors().all(open) {
         return built;
     }
     let copy = root.join("spettro");
