@@ -208,7 +208,10 @@ fn containment(report: &mut Report) {
     report.add("processes", State::Ok, format!("a supervisor for each command ends its whole tree{namespace}"), None);
 }
 
-fn git(report: &mut Report, cwd: &Path, ask: &dyn Fn(&[&str]) -> Option<(i32, String)>) {
+/// Runs a command: its exit status and what it printed.
+type Ask<'a> = &'a dyn Fn(&[&str]) -> Option<(i32, String)>;
+
+fn git(report: &mut Report, cwd: &Path, ask: Ask<'_>) {
     let quiet = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"];
     let ask = |args: &[&str]| ask(&[&quiet[..], args].concat());
     let Some((0, version)) = ask(&["--version"]) else {

@@ -57,6 +57,9 @@ pub struct TurnDone {
     pub why: Option<String>,
 }
 
+/// Hears the id of a call, and its tool with what it was about.
+pub type Changed = Rc<dyn Fn(&str, &str)>;
+
 /// Everything an agent is made of.
 pub struct AgentParts {
     pub world: World,
@@ -83,7 +86,7 @@ pub struct AgentParts {
     /// How many messages the judge may want to see.
     pub recent: usize,
     /// Told each call that can have changed the workspace, when it is over: its id, and the tool with what it was about.
-    pub changed: Rc<dyn Fn(&str, &str)>,
+    pub changed: Changed,
     /// The note that little is left, when that is so.
     pub pressing: Rc<dyn Fn() -> Option<String>>,
 }
