@@ -442,6 +442,51 @@ pub(crate) fn end(run: &str, outcome: Outcome) -> Fact {
     Fact::End(Box::new(End { run: run.to_owned(), outcome, result: Box::new(result), leaked: Vec::new() }))
 }
 
+/// One of every kind that stands beside the loop's own: for a replay.
+pub(crate) fn asides() -> Vec<Fact> {
+    vec![
+        Fact::Halted { why: "idle".into() },
+        Fact::Command(Box::new(CommandRun {
+            purpose: Purpose::Check,
+            label: HARD.into(),
+            sha256: "ab".into(),
+            end: CommandEnd::Exited(1),
+            duration_ms: 3,
+            output: Printed { bytes: Some(Blob(vec![b'x', 0xff])), head_bytes: 2, ..Printed::default() },
+            leftovers: vec![(7, "sleep".into())],
+            kept: true,
+        })),
+        Fact::Jobs {
+            jobs: vec![JobSeen {
+                job: "job-1".into(),
+                command: HARD.into(),
+                state: JobStands::LeaderExited { status: 0, still_running: 2 },
+                duration_ms: Some(5),
+                printed_bytes: 9,
+                dropped_bytes: 0,
+                last_line: HARD.into(),
+            }],
+        },
+        Fact::Listing {
+            digest: Some("cd".into()),
+            changed: vec![ListedChange { path: HARD.into(), before: None, after: Some("ef".into()) }],
+        },
+        Fact::Effects(Effects {
+            by: Some("call-1".into()),
+            files: vec![FileEffect {
+                path: Blob(b"a\xff".to_vec()),
+                after: Some(FileState {
+                    kind: FileKind::Symlink,
+                    sha256: "ab".into(),
+                    content: Some(Blob(b"b".to_vec())),
+                }),
+            }],
+            partial: true,
+        }),
+        Fact::Guarded(Guarded { guard: Guard::Tripwire, text: HARD.into(), stands: true }),
+    ]
+}
+
 /// One of every kind, in an order that a run could write them in; `tip` names the entry `e1`, so the first of them
 /// must be the first line.
 pub(crate) fn samples() -> Vec<Fact> {
@@ -482,45 +527,6 @@ pub(crate) fn samples() -> Vec<Fact> {
         Fact::Elapsed { active_ms: 1000, waited_ms: 20 },
         Fact::Notice { code: "dirty".into(), text: HARD.into() },
         Fact::Interrupted { reason: "terminated".into() },
-        Fact::Halted { why: "idle".into() },
-        Fact::Command(Box::new(CommandRun {
-            purpose: Purpose::Check,
-            label: HARD.into(),
-            sha256: "ab".into(),
-            end: CommandEnd::Exited(1),
-            duration_ms: 3,
-            output: Printed { bytes: Some(Blob(vec![b'x', 0xff])), head_bytes: 2, ..Printed::default() },
-            leftovers: vec![(7, "sleep".into())],
-            kept: true,
-        })),
-        Fact::Jobs {
-            jobs: vec![JobSeen {
-                job: "job-1".into(),
-                command: HARD.into(),
-                state: JobStands::LeaderExited { status: 0, still_running: 2 },
-                duration_ms: Some(5),
-                printed_bytes: 9,
-                dropped_bytes: 0,
-                last_line: HARD.into(),
-            }],
-        },
-        Fact::Listing {
-            digest: Some("cd".into()),
-            changed: vec![ListedChange { path: HARD.into(), before: None, after: Some("ef".into()) }],
-        },
-        Fact::Effects(Effects {
-            by: Some("call-1".into()),
-            files: vec![FileEffect {
-                path: Blob(b"a\xff".to_vec()),
-                after: Some(FileState {
-                    kind: FileKind::Symlink,
-                    sha256: "ab".into(),
-                    content: Some(Blob(b"b".to_vec())),
-                }),
-            }],
-            partial: true,
-        }),
-        Fact::Guarded(Guarded { guard: Guard::Tripwire, text: HARD.into(), stands: true }),
         Fact::Tip { entry: "e1".into() },
         end("run-1", Outcome::Unmet),
     ]
