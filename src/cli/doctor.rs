@@ -208,7 +208,7 @@ fn containment(report: &mut Report) {
     report.add("processes", State::Ok, format!("a supervisor for each command ends its whole tree{namespace}"), None);
 }
 
-/// Asks a program with these arguments: its exit code and what it printed; `None` when it cannot be started.
+/// Runs a command: its exit status and what it printed.
 type Ask<'a> = &'a dyn Fn(&[&str]) -> Option<(i32, String)>;
 
 fn git(report: &mut Report, cwd: &Path, ask: Ask<'_>) {

@@ -50,6 +50,8 @@ fn candidates(at: Place<'_>, guard: &Guard<'_>, folder: &File) -> (Vec<Candidate
         let everything = WalkOptions { gitignore: false, ..options };
         (found, errors) = at.world.dir.walk(&folder.real, everything);
     }
+    // By bytes, in whichever order it was listed.
+    found.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
     let files = found
         .into_iter()
         .map(|relative| {

@@ -57,7 +57,7 @@ pub struct TurnDone {
     pub why: Option<String>,
 }
 
-/// Hears of a call by its id, and by the tool with what it was about.
+/// Hears the id of a call, and its tool with what it was about.
 pub type Changed = Rc<dyn Fn(&str, &str)>;
 
 /// Everything an agent is made of.

@@ -186,7 +186,6 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
-    use crate::world::{Dir, RealDir};
 
     fn place() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
@@ -254,6 +253,10 @@ mod tests {
         assert_eq!(std::fs::read(path.join("a/b/c")).unwrap(), b"deep");
         remove(&path.join("a/b/c")).unwrap();
         remove(&path.join("a/b/c")).unwrap();
-        assert_eq!(RealDir.list(&path.join("a/b")).unwrap().len(), 0, "nothing temporary is left");
+        assert_eq!(
+            crate::world::Dir::list(&crate::world::RealDir, &path.join("a/b")).unwrap().len(),
+            0,
+            "nothing temporary is left"
+        );
     }
 }

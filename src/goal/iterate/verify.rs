@@ -136,6 +136,13 @@ impl Loop {
         result
     }
 
+    /// The run is over: how the workspace stands, where effects are recorded, for a replay to compare with.
+    pub(crate) fn stood(&self) {
+        if self.witness.is_some() {
+            self.digest();
+        }
+    }
+
     /// What happened to the files since the last look, where that is recorded.
     fn witness(&self) {
         if let Some(witness) = &self.witness {
@@ -189,13 +196,7 @@ impl Loop {
         self.witness();
         if let Some(tree) = tree {
             match self.git.changes(&self.world, &tree).await {
-                Ok(changes) => {
-                    if self.witness.is_some() {
-                        // How it stands at the end, for a replay to compare with.
-                        self.digest();
-                    }
-                    return changes;
-                }
+                Ok(changes) => return changes,
                 Err(error) => tracing::warn!(%error, "git cannot tell what changed"),
             }
         }

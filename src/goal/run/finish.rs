@@ -32,6 +32,7 @@ impl Run {
         if signal {
             changes = self.changes().await;
         }
+        self.goal.stood();
         let session = &self.goal.session;
         let ending = Ending { outcome, cause: cause.as_ref(), changes, leaked: leaked.clone() };
         let result = self.result(Some(ending));

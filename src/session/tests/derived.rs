@@ -58,13 +58,13 @@ fn every_fact_that_has_an_event_gives_it_live() {
         (22, "job.started"),
         (23, "job.finished"),
         (25, "steer.delivered"),
-        (33, "check.finished"),
-        (33, "check.finished"),
-        (36, "call.finished"),
-        (37, "verdict"),
-        (39, "notice"),
-        (40, "run.interrupted"),
-        (42, "run.finished"),
+        (29, "check.finished"),
+        (29, "check.finished"),
+        (32, "call.finished"),
+        (33, "verdict"),
+        (35, "notice"),
+        (36, "run.interrupted"),
+        (38, "run.finished"),
     ];
     let facts: Vec<u64> = records.iter().filter_map(|record| record.fact).collect();
     let got: Vec<_> = facts.iter().copied().zip(names(&records)).collect();
@@ -237,7 +237,7 @@ fn metadata_tasks_and_status_say_where_the_session_stands() {
     let json =
         |name: &str| -> serde_json::Value { serde_json::from_str(&read_text(&lab.dir("s").join(name))).expect(name) };
     let metadata: Metadata = serde_json::from_value(json("metadata.json")).expect("metadata");
-    assert_eq!((metadata.seq, metadata.message_count), (43, 6));
+    assert_eq!((metadata.seq, metadata.message_count), (39, 6));
     assert_eq!(metadata.title, "Make the check pass");
     assert_eq!((metadata.created_at.as_str(), metadata.origin.as_str()), ("2026-11-18T11:06:40.123Z", "run"));
     let goal = &metadata.goal;
@@ -256,10 +256,10 @@ fn metadata_tasks_and_status_say_where_the_session_stands() {
     let tasks = json("tasks.json");
     assert_eq!(
         (&tasks["seq"], &tasks["tasks"][0]["id"], &tasks["highest_id"]),
-        (&43.into(), &"task-1".into(), &1.into())
+        (&39.into(), &"task-1".into(), &1.into())
     );
     let status = json("status.json");
-    assert_eq!((&status["seq"], &status["state"], &status["run"]), (&43.into(), &"running".into(), &"run-1".into()));
+    assert_eq!((&status["seq"], &status["state"], &status["run"]), (&39.into(), &"running".into(), &"run-1".into()));
     assert_eq!((&status["steps"], &status["iterations"]), (&2.into(), &20.into()));
     assert_eq!((&status["occupancy_tokens"], &status["window_tokens"]), (&45.into(), &1000.into()));
     assert_eq!(status["tool"], "bash \"ls\"");

@@ -442,39 +442,49 @@ pub(crate) fn end(run: &str, outcome: Outcome) -> Fact {
     Fact::End(Box::new(End { run: run.to_owned(), outcome, result: Box::new(result), leaked: Vec::new() }))
 }
 
-fn command() -> CommandRun {
-    CommandRun {
-        purpose: Purpose::Tool,
-        label: HARD.into(),
-        sha256: "bb".into(),
-        end: CommandEnd::Exited(3),
-        duration_ms: 7,
-        output: Printed {
-            bytes: Some(Blob(b"a\xff".to_vec())),
-            spool: None,
-            head_bytes: 1,
-            tail_bytes: 1,
-            omitted_bytes: 9,
+/// One of every kind that stands beside the loop's own: for a replay.
+pub(crate) fn asides() -> Vec<Fact> {
+    vec![
+        Fact::Halted { why: "idle".into() },
+        Fact::Command(Box::new(CommandRun {
+            purpose: Purpose::Check,
+            label: HARD.into(),
+            sha256: "ab".into(),
+            end: CommandEnd::Exited(1),
+            duration_ms: 3,
+            output: Printed { bytes: Some(Blob(vec![b'x', 0xff])), head_bytes: 2, ..Printed::default() },
+            leftovers: vec![(7, "sleep".into())],
+            kept: true,
+        })),
+        Fact::Jobs {
+            jobs: vec![JobSeen {
+                job: "job-1".into(),
+                command: HARD.into(),
+                state: JobStands::LeaderExited { status: 0, still_running: 2 },
+                duration_ms: Some(5),
+                printed_bytes: 9,
+                dropped_bytes: 0,
+                last_line: HARD.into(),
+            }],
         },
-        leftovers: vec![(4711, "sleep".into())],
-        kept: true,
-    }
-}
-
-fn job_seen() -> JobSeen {
-    JobSeen {
-        job: "job-1".into(),
-        command: HARD.into(),
-        state: JobStands::LeaderExited { status: 0, still_running: 2 },
-        duration_ms: Some(3),
-        printed_bytes: 12,
-        dropped_bytes: 1,
-        last_line: HARD.into(),
-    }
-}
-
-fn listed_change() -> ListedChange {
-    ListedChange { path: HARD.into(), before: None, after: Some("cc".into()) }
+        Fact::Listing {
+            digest: Some("cd".into()),
+            changed: vec![ListedChange { path: HARD.into(), before: None, after: Some("ef".into()) }],
+        },
+        Fact::Effects(Effects {
+            by: Some("call-1".into()),
+            files: vec![FileEffect {
+                path: Blob(b"a\xff".to_vec()),
+                after: Some(FileState {
+                    kind: FileKind::Symlink,
+                    sha256: "ab".into(),
+                    content: Some(Blob(b"b".to_vec())),
+                }),
+            }],
+            partial: true,
+        }),
+        Fact::Guarded(Guarded { guard: Guard::Tripwire, text: HARD.into(), stands: true }),
+    ]
 }
 
 /// One of every kind, in an order that a run could write them in; `tip` names the entry `e1`, so the first of them
@@ -507,10 +517,6 @@ pub(crate) fn samples() -> Vec<Fact> {
         Fact::Delivery { what: "job-1".into(), before_call: 2 },
         Fact::Message(Message::User { origin: Origin::Steer, text: HARD.into() }),
         Fact::Message(Message::Operator { text: HARD.into() }),
-        Fact::Command(Box::new(command())),
-        Fact::Jobs { jobs: vec![job_seen()] },
-        Fact::Listing { digest: Some("aa".into()), changed: vec![listed_change()] },
-        Fact::Halted { why: "time_limit".into() },
         Fact::Learned { window_tokens: None, factor_pct: Some(120) },
         Fact::Turn { iteration: 1, end: TurnEnd::Done, summary: Some(HARD.into()), why: None },
         Fact::Checks { iteration: 1, results: vec![check("test"), check("lint")] },

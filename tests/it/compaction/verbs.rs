@@ -101,7 +101,7 @@ fn context_tells_what_the_next_request_has_and_a_live_run_is_not_compacted() {
 
     // Somebody makes it smaller between the runs; the next one sends what was told.
     let done = case.sandbox.run(["sessions", "compact", &id, "--prune-only"]).expect_code(0);
-    assert!(done.stdout.starts_with("nothing to compact"), "{}", done.stdout);
+    assert!(done.stdout.starts_with("nothing to prune"), "{}", done.stdout);
     case.sandbox.run(["sessions", "compact", &id]).expect_code(0);
     let context = look();
     let asked = case.provider.count(Lane::Agent);
