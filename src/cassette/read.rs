@@ -33,7 +33,7 @@ pub(super) fn read(path: &Path) -> Result<Tape, CassetteError> {
     take(open(path)?)
 }
 
-/// What of a file should not be in it. The file is taken as it is: check it with [`read`] first.
+/// What of a file should not be in it. The file is taken as it is: check it with `read` first.
 ///
 /// # Errors
 /// When it cannot be read, or breaks the limits.
