@@ -13,8 +13,9 @@ use super::estimate::Count;
 use super::wire::Wire;
 use crate::session::Message;
 
-/// Segments are joined up to this length, so that no step has to copy much.
-const JOIN_MOST_BYTES: usize = 64 << 10;
+/// What is sealed lies in segments of this length: few parts of a system call for each request, and an edited history
+/// finds the room that the one before it has left. The last, not yet full, is copied for each request.
+const SEGMENT_BYTES: usize = 64 << 10;
 
 /// A tool as offered to the model.
 #[derive(Debug, Clone, Serialize)]
@@ -47,8 +48,11 @@ pub struct Front<'a> {
 #[derive(Debug, Clone)]
 pub struct Rest {
     wire: Wire,
-    /// Sealed: its bytes never change again. The first segment is the head.
-    sealed: Vec<Bytes>,
+    head: Bytes,
+    /// Sealed: its bytes never change again.
+    full: Vec<Bytes>,
+    /// Sealed too: what comes after the last full segment.
+    tail: Vec<u8>,
     sealed_bytes: u64,
     count: Count,
     hash: Sha256,
@@ -59,45 +63,39 @@ pub struct Rest {
 impl Rest {
     /// Starts with the head's exact bytes (from `Wire::head`, or frozen in a session).
     pub fn new(wire: Wire, head: &str) -> Rest {
-        let mut rest = Rest {
-            wire,
-            sealed: Vec::new(),
-            sealed_bytes: 0,
-            count: Count::default(),
-            hash: Sha256::new(),
-            messages: 0,
-        };
-        rest.push(Bytes::copy_from_slice(head.as_bytes()));
-        rest
+        Rest::behind(wire, Bytes::copy_from_slice(head.as_bytes()))
     }
 
     /// A new rest behind the same head.
     pub fn restart(&self) -> Rest {
-        let mut rest = Rest::new(self.wire, "");
-        rest.sealed.clear();
-        // The head is the first segment there ever is.
-        rest.push(self.sealed.first().cloned().unwrap_or_default());
-        rest
+        Rest::behind(self.wire, self.head.clone())
     }
 
-    fn push(&mut self, segment: Bytes) {
-        self.hash.update(&segment);
-        self.count = self.count.plus(Count::of(&segment));
-        self.sealed_bytes += segment.len() as u64;
-        self.sealed.push(segment);
-        self.join();
+    fn behind(wire: Wire, head: Bytes) -> Rest {
+        Rest {
+            wire,
+            full: Vec::new(),
+            tail: Vec::new(),
+            sealed_bytes: head.len() as u64,
+            count: Count::of(&head),
+            hash: Sha256::new_with_prefix(&head),
+            messages: 0,
+            head,
+        }
     }
 
-    /// Joins short segments at the end, as a binary counter carries: a long session keeps few of them (each costs a
-    /// part of a system call with every request), and no byte is copied more often than the logarithm of their number.
-    fn join(&mut self) {
-        while let [_head, .., before, last] = self.sealed.as_slice()
-            && before.len() <= last.len()
-            && before.len() + last.len() <= JOIN_MOST_BYTES
-        {
-            let joined = Bytes::from([before.as_ref(), last].concat());
-            self.sealed.truncate(self.sealed.len() - 2);
-            self.sealed.push(joined);
+    fn push(&mut self, mut bytes: &[u8]) {
+        self.hash.update(bytes);
+        self.count = self.count.plus(Count::of(bytes));
+        self.sealed_bytes += bytes.len() as u64;
+        while !bytes.is_empty() {
+            self.tail.reserve_exact(SEGMENT_BYTES - self.tail.len());
+            let (fits, more) = bytes.split_at(bytes.len().min(SEGMENT_BYTES - self.tail.len()));
+            self.tail.extend_from_slice(fits);
+            bytes = more;
+            if self.tail.len() == SEGMENT_BYTES {
+                self.full.push(Bytes::from(std::mem::take(&mut self.tail)));
+            }
         }
     }
 
@@ -106,9 +104,7 @@ impl Rest {
         let mut out = Vec::new();
         let added = self.wire.messages(messages, self.messages > 0, &mut out);
         self.messages += added;
-        if !out.is_empty() {
-            self.push(Bytes::from(out));
-        }
+        self.push(&out);
     }
 
     /// sha256 (hex) of the rest as it would be sent now, closing brackets included.
@@ -139,23 +135,26 @@ impl Rest {
 
     /// The whole body behind a front.
     pub fn body(&self, front: &[u8]) -> Vec<Bytes> {
-        let mut segments = Vec::with_capacity(self.sealed.len() + 2);
+        let mut segments = Vec::with_capacity(self.full.len() + 4);
         segments.push(Bytes::copy_from_slice(front));
-        segments.extend(self.sealed.iter().cloned());
-        segments.push(Bytes::from_static(self.wire.close().as_bytes()));
+        segments.extend(self.parts_from(0));
         segments
     }
 
-    /// The bytes of the rest from `offset` on, for the wire log; nothing is copied.
+    /// The bytes of the rest from `offset` on, for the wire log; no more than the last segment is copied.
     pub fn parts_from(&self, offset: u64) -> Vec<Bytes> {
         let mut parts = Vec::new();
         let mut at = 0u64;
-        for segment in &self.sealed {
+        for segment in std::iter::once(&self.head).chain(&self.full) {
             let end = at + segment.len() as u64;
             if end > offset {
                 parts.push(segment.slice(offset.saturating_sub(at) as usize..));
             }
             at = end;
+        }
+        let skipped = (offset.saturating_sub(at) as usize).min(self.tail.len());
+        if skipped < self.tail.len() {
+            parts.push(Bytes::copy_from_slice(&self.tail[skipped..]));
         }
         parts.push(Bytes::from_static(self.wire.close().as_bytes()));
         parts
@@ -194,7 +193,7 @@ mod tests {
         assert_eq!(body[1], "HEAD[", "the head stays a segment of its own");
         assert_eq!(body[1..].concat(), expected);
         assert_eq!(rest.digest(), hex(&Sha256::digest(&expected)));
-        let most = expected.len() / (JOIN_MOST_BYTES / 2) + 20;
+        let most = expected.len() / SEGMENT_BYTES + 5;
         assert!(body.len() <= most, "{} segments of {} bytes", body.len(), expected.len());
     }
 }

@@ -60,11 +60,10 @@ fn user_say<'a>((results, texts): (Vec<ToolResult<'a>>, Vec<Cow<'a, str>>)) -> O
 
 /// A call's arguments as they can be sent again: what is no JSON object goes as `{"_unparsed": text}`.
 pub(super) fn sendable_arguments(arguments: &str) -> Cow<'_, str> {
-    // A full parse: servers refuse what a mere skip lets pass, lone surrogates for example.
-    match serde_json::from_str::<Map<String, Value>>(arguments) {
-        Ok(_) => Cow::Borrowed(arguments),
-        Err(_) => Cow::Owned(format!("{{\"_unparsed\":{}}}", json::string(arguments))),
+    if json::is_sound_object(arguments) {
+        return Cow::Borrowed(arguments);
     }
+    Cow::Owned(format!("{{\"_unparsed\":{}}}", json::string(arguments)))
 }
 
 /// The `type` of an object that is kept as text.

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// Appends `text` as a JSON string.
@@ -56,6 +56,55 @@ impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
             }
         }
         deserializer.deserialize_str(Text).map(Str)
+    }
+}
+
+/// True for a JSON object of which every part can be read. It is read whole: servers refuse what a mere skip lets
+/// pass, lone surrogates for example. Nothing of it is kept.
+pub(super) fn is_sound_object(text: &str) -> bool {
+    text.trim_start().starts_with('{') && serde_json::from_str::<Sound>(text).is_ok()
+}
+
+/// Any value, read and forgotten.
+struct Sound;
+
+impl<'de> Deserialize<'de> for Sound {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Sound)
+    }
+}
+
+impl<'de> Visitor<'de> for Sound {
+    type Value = Sound;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+    fn visit_unit<E: Error>(self) -> Result<Sound, E> {
+        Ok(Sound)
+    }
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Sound, E> {
+        Ok(Sound)
+    }
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Sound, E> {
+        Ok(Sound)
+    }
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Sound, E> {
+        Ok(Sound)
+    }
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Sound, E> {
+        Ok(Sound)
+    }
+    fn visit_str<E: Error>(self, _: &str) -> Result<Sound, E> {
+        Ok(Sound)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Sound, A::Error> {
+        while items.next_element::<Sound>()?.is_some() {}
+        Ok(Sound)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Sound, A::Error> {
+        while fields.next_entry::<Sound, Sound>()?.is_some() {}
+        Ok(Sound)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests of the Messages API.
 
 use super::super::super::request::{Front, ToolSchema};
-use super::super::history::{self, Say};
+use super::super::history::{self, Say, ToolResult};
 use super::super::json::{push_string, string};
 use crate::session::{Block, Message};
 
@@ -60,81 +60,112 @@ pub fn head(system: &str, tools: &[ToolSchema]) -> String {
 pub fn messages(messages: &[Message], follows: bool, out: &mut Vec<u8>) -> u64 {
     let mut count = 0;
     for say in history::group(messages) {
-        let (role, blocks) = match &say {
-            Say::Assistant(blocks) => ("assistant", assistant(blocks)),
-            Say::User { .. } => ("user", user(&say)),
-        };
-        if blocks.is_empty() {
-            continue;
-        }
+        let before = out.len();
         if follows || count > 0 {
             out.push(b',');
         }
-        out.extend_from_slice(format!(r#"{{"role":"{role}","content":["#).as_bytes());
-        out.extend_from_slice(&blocks.join(&b","[..]));
-        out.extend_from_slice(b"]}");
-        count += 1;
+        let mut blocks = Blocks::begin(out, if matches!(say, Say::User { .. }) { "user" } else { "assistant" });
+        match say {
+            Say::User { results, texts } => {
+                results.iter().for_each(|result| blocks.result(result));
+                texts.iter().for_each(|text| blocks.text(text));
+            }
+            Say::Assistant(said) => assistant(said, &mut blocks),
+        }
+        if blocks.end() {
+            count += 1;
+        } else {
+            out.truncate(before);
+        }
     }
     count
 }
 
-fn text(text: &str) -> Vec<u8> {
-    let mut block = br#"{"type":"text","text":"#.to_vec();
-    push_string(&mut block, text);
-    block.push(b'}');
-    block
+/// The blocks of one message, written behind one another.
+struct Blocks<'a> {
+    out: &'a mut Vec<u8>,
+    /// Where the first block begins.
+    begin: usize,
 }
 
-fn user(say: &Say<'_>) -> Vec<Vec<u8>> {
-    let Say::User { results, texts } = say else { return Vec::new() };
-    let results = results.iter().map(|result| {
-        let mut block = br#"{"type":"tool_result","tool_use_id":"#.to_vec();
-        push_string(&mut block, result.call_id);
-        block.extend_from_slice(br#","content":"#);
-        push_string(&mut block, result.text);
-        if result.is_error {
-            block.extend_from_slice(br#","is_error":true"#);
+impl<'a> Blocks<'a> {
+    fn begin(out: &'a mut Vec<u8>, role: &str) -> Blocks<'a> {
+        out.extend_from_slice(br#"{"role":""#);
+        out.extend_from_slice(role.as_bytes());
+        out.extend_from_slice(br#"","content":["#);
+        Blocks { begin: out.len(), out }
+    }
+
+    /// False when there was none.
+    fn end(self) -> bool {
+        let any = self.out.len() > self.begin;
+        self.out.extend_from_slice(b"]}");
+        any
+    }
+
+    fn next(&mut self, begin: &[u8]) -> &mut Vec<u8> {
+        if self.out.len() > self.begin {
+            self.out.push(b',');
         }
-        block.push(b'}');
-        block
-    });
-    results.chain(texts.iter().map(|words| text(words))).collect()
+        self.out.extend_from_slice(begin);
+        self.out
+    }
+
+    fn text(&mut self, text: &str) {
+        let out = self.next(br#"{"type":"text","text":"#);
+        push_string(out, text);
+        out.push(b'}');
+    }
+
+    fn result(&mut self, result: &ToolResult<'_>) {
+        let out = self.next(br#"{"type":"tool_result","tool_use_id":"#);
+        push_string(out, result.call_id);
+        out.extend_from_slice(br#","content":"#);
+        push_string(out, result.text);
+        if result.is_error {
+            out.extend_from_slice(br#","is_error":true"#);
+        }
+        out.push(b'}');
+    }
+
+    fn call(&mut self, id: &str, name: &str, arguments: &str) {
+        let out = self.next(br#"{"type":"tool_use","id":"#);
+        push_string(out, id);
+        out.extend_from_slice(br#","name":"#);
+        push_string(out, name);
+        out.extend_from_slice(br#","input":"#);
+        out.extend_from_slice(history::sendable_arguments(arguments).as_bytes());
+        out.push(b'}');
+    }
 }
 
 fn is_thinking(raw: &str) -> bool {
     matches!(history::kind(raw).as_deref(), Some("thinking" | "redacted_thinking"))
 }
 
-fn assistant(blocks: &[Block]) -> Vec<Vec<u8>> {
-    let mut out = Vec::new();
-    for block in blocks {
+fn assistant(said: &[Block], blocks: &mut Blocks<'_>) {
+    // Thinking alone is no message, and blocks of white space alone are refused.
+    let is_hollow = |block: &Block| match block {
+        Block::Thinking { .. } => true,
+        Block::Text { text } => text.trim().is_empty(),
+        Block::Call { .. } | Block::Raw { .. } => false,
+    };
+    if said.iter().all(is_hollow) {
+        return;
+    }
+    for block in said {
         match block {
-            // Blocks of white space alone are refused.
             Block::Text { text } if text.trim().is_empty() => {}
-            Block::Text { text: words } => out.push(text(words)),
-            Block::Call { id, name, arguments } => {
-                let mut call = br#"{"type":"tool_use","id":"#.to_vec();
-                push_string(&mut call, id);
-                call.extend_from_slice(br#","name":"#);
-                push_string(&mut call, name);
-                call.extend_from_slice(br#","input":"#);
-                call.extend_from_slice(history::sendable_arguments(arguments).as_bytes());
-                call.push(b'}');
-                out.push(call);
-            }
+            Block::Text { text } => blocks.text(text),
+            Block::Call { id, name, arguments } => blocks.call(id, name, arguments),
             // Reasoning of another wire is no block of this one.
             Block::Thinking { raw: Some(raw), .. } if is_thinking(raw) => {
-                out.push(raw.as_bytes().to_vec());
+                blocks.next(raw.as_bytes());
             }
             Block::Thinking { .. } => {}
-            Block::Raw { raw } => out.push(raw.as_bytes().to_vec()),
+            Block::Raw { raw } => {
+                blocks.next(raw.as_bytes());
+            }
         }
     }
-    // Thinking alone is no message.
-    if blocks.iter().all(|block| matches!(block, Block::Thinking { .. } | Block::Text { .. }))
-        && !blocks.iter().any(|block| matches!(block, Block::Text { text } if !text.trim().is_empty()))
-    {
-        out.clear();
-    }
-    out
 }
