@@ -1,8 +1,7 @@
 //! Recorded replies as the provider: in the order of each lane, in the recorded reads.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 
 use bytes::Bytes;
@@ -24,11 +23,13 @@ pub struct Mismatch {
     pub sent: String,
 }
 
-/// Serves the replies of a cassette: call `n` of a lane gets the lane's n-th reply that arrived whole, so a resumed
+/// Serves the replies of a cassette: the calls of a lane get its replies that arrived whole, in order, so a resumed
 /// session goes on where it was. A request that differs from the recorded one is reported, not refused.
 pub struct Player {
     head: Head,
     replies: BTreeMap<Lane, Vec<Stored>>,
+    /// Calls of the session that came to no reply, in runs before this one: they took none away.
+    lost: RefCell<BTreeSet<(Lane, u64)>>,
     mismatches: RefCell<Vec<Mismatch>>,
 }
 
@@ -60,7 +61,12 @@ impl Player {
                 });
             }
         }
-        Ok(Player { head: tape.head().clone(), replies, mismatches: RefCell::default() })
+        Ok(Player { head: tape.head().clone(), replies, lost: RefCell::default(), mismatches: RefCell::default() })
+    }
+
+    /// These calls of the session, by lane and number, came to no reply: the ones after them get what they would have.
+    pub fn without(&self, lost: impl IntoIterator<Item = (Lane, u64)>) {
+        self.lost.borrow_mut().extend(lost);
     }
 
     pub fn head(&self) -> &Head {
@@ -79,7 +85,8 @@ impl Player {
 
     fn answer(&self, request: &HttpRequest) -> Result<HttpResponse, TransportError> {
         let (lane, n) = (request.tag.lane, request.tag.n);
-        let index = n.checked_sub(1).and_then(|index| usize::try_from(index).ok());
+        let lost = self.lost.borrow().range((lane, 0)..(lane, n)).count();
+        let index = n.checked_sub(1).and_then(|index| usize::try_from(index).ok()?.checked_sub(lost));
         let reply = index.and_then(|index| self.replies.get(&lane)?.get(index));
         let Some(reply) = reply else {
             let has = self.count(lane);

@@ -26,6 +26,8 @@ pub struct Frozen<'a> {
     pub endpoints: &'a BTreeMap<String, serde_json::Value>,
     /// The window that an overflow has named since.
     pub learned_window: Option<u64>,
+    /// Calls that came to no reply, by lane and number.
+    pub lost: Vec<(Lane, u64)>,
     /// The configuration that the session was started with.
     pub config: Box<dyn Fn() -> Result<Config, Vec<Problem>> + 'a>,
 }
@@ -68,6 +70,7 @@ pub fn models(
             Some((_, player)) => player.clone(),
             None => {
                 let player = Rc::new(Player::open(&file)?);
+                player.without(frozen.iter().flat_map(|frozen| frozen.lost.iter().copied()));
                 players.push((file.clone(), player.clone()));
                 player
             }

@@ -241,10 +241,14 @@ fn start(
         }
     }
 
-    let frozen = earlier.as_ref().map(|earlier| FrozenModels {
-        endpoints: &earlier.frozen.endpoints,
-        learned_window: session::fold(&earlier.lines).window_tokens,
-        config: Box::new(|| Ok(load(&earlier.source(), &Overrides::default(), env, Some(&home), &cwd)?.config)),
+    let frozen = earlier.as_ref().map(|earlier| {
+        let state = session::fold(&earlier.lines);
+        FrozenModels {
+            endpoints: &earlier.frozen.endpoints,
+            learned_window: state.window_tokens,
+            lost: state.lost_calls(),
+            config: Box::new(|| Ok(load(&earlier.source(), &Overrides::default(), env, Some(&home), &cwd)?.config)),
+        }
     });
     let models = models(&config, frozen.as_ref(), env, &mut notes)?;
     drop(frozen);

@@ -120,7 +120,7 @@ impl Run {
         if let Some(reason) = &state.broken {
             return Err(Cause::new(Outcome::Unusable, format!("the session's history cannot be told: {reason}")));
         }
-        let resumed = state.frozen.is_some();
+        let resumed = !state.runs.is_empty();
         let git = Rc::new(Git::new(parts.roots.clone(), parts.session.dir().join("git")));
         let mut tools =
             sources::tools(&parts.config, &parts.own_dirs, &parts.removed, &parts.secrets, parts.policy.clone());
@@ -166,7 +166,8 @@ impl Run {
             notice(&parts.session, "unpriced", format!("{name} has no price and is local: it counts as free"))?;
         }
 
-        if !resumed {
+        // A run that died before its first iteration may have died in its setup.
+        if state.iteration == 0 {
             tokio::select! {
                 biased;
                 done = setup(&parts) => done?,

@@ -158,6 +158,12 @@ pub fn fold(lines: &[Line]) -> State {
 }
 
 impl State {
+    /// Calls that came to no reply, by lane and number.
+    pub fn lost_calls(&self) -> Vec<(Lane, u64)> {
+        let replied = |settled: &Option<Settled>| settled.as_ref().is_some_and(|settled| settled.error.is_none());
+        self.calls.iter().filter(|(_, settled)| !replied(settled)).map(|(call, _)| (call.lane, call.n)).collect()
+    }
+
     /// A fact of no branch: processes and people do not go back in time with the conversation.
     fn outside(&mut self, fact: &Fact) {
         match fact {

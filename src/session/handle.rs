@@ -566,6 +566,12 @@ fn spooled(lines: &[Line]) -> BTreeMap<u64, Option<u64>> {
             Fact::Checks { results, .. } => {
                 ids.extend(results.iter().filter_map(|result| result.spool).map(|id| (id, None)));
             }
+            // A tool's or a check's own text, whose length its fact tells, or one that only the command's fact names.
+            Fact::Command(run) => {
+                if let Some(id) = run.output.spool {
+                    ids.entry(id).or_insert(None);
+                }
+            }
             _ => {}
         }
     }

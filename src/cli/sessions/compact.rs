@@ -37,6 +37,7 @@ pub fn compact(shelf: &Shelf, id: &str, wish: &Wish, json: bool, out: &mut dyn W
     let kept = Frozen {
         endpoints: &frozen.endpoints,
         learned_window: state.window_tokens,
+        lost: state.lost_calls(),
         config: Box::new(|| Ok(config.clone())),
     };
     // The configuration is the session's own: there is nothing that it could keep against it.

@@ -1,5 +1,6 @@
 //! Crash safety and resuming, with the real binary: whatever ends a runner, the session goes on where it stood.
 
+mod begins;
 mod choose;
 mod counters;
 mod kills;
