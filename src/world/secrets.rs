@@ -16,6 +16,11 @@ const SHORTEST_BYTES: usize = 8;
 /// The columns at which common tools wrap base64: coreutils and MIME, PEM and OpenSSL.
 const WRAPS: [usize; 2] = [76, 64];
 
+/// Wrapped base64 longer than this is recognised in pieces: whole, it would take a form for each column.
+const WHOLE_MOST_CHARS: usize = 400;
+/// 72 bits: no text looks like one by chance.
+const PIECE_CHARS: usize = 12;
+
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -212,8 +217,11 @@ fn encoded_forms(value: &[u8]) -> BTreeSet<Vec<u8>> {
     let mut forms = BTreeSet::new();
     for offset in 0..3 {
         let core = base64_core(value, offset, STANDARD);
-        for width in WRAPS {
-            forms.extend(wrapped(&core, width));
+        if core.len() > WHOLE_MOST_CHARS {
+            let telling = |piece: &&[u8]| piece.iter().any(|byte| *byte != piece[0]);
+            forms.extend(core.chunks_exact(PIECE_CHARS).filter(telling).flat_map(broken));
+        } else {
+            forms.extend(WRAPS.iter().flat_map(|width| wrapped(&core, *width)));
         }
         forms.insert(core);
         forms.insert(base64_core(value, offset, URL_SAFE));
@@ -263,6 +271,12 @@ fn wrapped(core: &[u8], width: usize) -> Vec<Vec<u8>> {
         out
     };
     (1..core.len().min(width + 1)).map(break_at).collect()
+}
+
+/// `piece` as it is, and with a line break at each place in it.
+fn broken(piece: &[u8]) -> Vec<Vec<u8>> {
+    let break_at = |at: usize| [&piece[..at], b"\n", &piece[at..]].concat();
+    std::iter::once(piece.to_vec()).chain((1..piece.len()).map(break_at)).collect()
 }
 
 fn percent_encoded(value: &[u8], kept: &[u8], upper: bool, plus: bool) -> Vec<u8> {
@@ -388,6 +402,25 @@ mod tests {
                 assert!(redacted.contains("«secret:KEY»"), "{before} {width} {redacted}");
             }
         }
+    }
+
+    #[test]
+    fn of_a_long_secret_in_wrapped_base64_no_run_is_left_and_its_table_stays_small() {
+        // Digits of a generator (Lehmer's), so that nothing in it repeats.
+        let digits = std::iter::successors(Some(1u64), |x| Some(x * 48_271 % 0x7fff_ffff)).take(1_000);
+        let value: String = digits.map(|x| format!("{x:08x}")).collect();
+        let secrets = secrets(&[("KEY", &value)]);
+        for (before, width) in [("", 76), ("a", 76), ("ab", 76), ("", 64), ("a", 64), ("ab", 64)] {
+            let encoded = base64(format!("{before}{value}:after").as_bytes(), STANDARD);
+            let lines: Vec<&str> =
+                encoded.as_bytes().chunks(width).map(|line| std::str::from_utf8(line).unwrap()).collect();
+            let redacted = text(&secrets, &lines.join("\n")).replace('\n', "");
+            let kept = redacted.split("«secret:KEY»").map(str::len).max();
+            assert!(kept < Some(2 * PIECE_CHARS), "{before} {width} {kept:?}");
+        }
+        let table = secrets.table.as_ref().unwrap();
+        let bytes: usize = table.forms.iter().map(Vec::len).sum();
+        assert!(bytes < 100 * value.len(), "{bytes} for {}", value.len());
     }
 
     #[test]
