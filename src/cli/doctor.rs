@@ -296,7 +296,9 @@ fn keys(report: &mut Report, home: Option<&Path>, cwd: &Path, env: &RealEnv) {
     };
     for (provider, names) in key_variables() {
         let states: Vec<String> = names.iter().map(|name| format!("{name} {}", state(name))).collect();
-        report.add("key", State::Ok, format!("{provider}: {}", states.join(", ")), None);
+        let any = names.iter().any(|name| state(name) == "set");
+        let found = if any { State::Ok } else { State::Note };
+        report.add("key", found, format!("{provider}: {}", states.join(", ")), None);
     }
     for (name, spec) in &providers {
         let key = spec.api_key_env.as_ref().map_or("no key".to_owned(), |key| format!("{key} {}", state(key)));

@@ -15,7 +15,11 @@ pub fn text() -> String {
          129, 130 and 143: the process dies of that signal. Never used: 124 to 127, and 137.\n\
          \n\
          Other verbs: 0, 2 (wrong argument, unknown id), 23 (disk), 31 (corrupt), 75 (busy).\n\
-         `spettro checks`: 0 all required checks pass, 10 not, 23 a program is missing.\n",
+         `spettro checks`: 0 all required checks pass, 10 not, 23 a program is missing.\n\
+         `spettro doctor`: 0 runs can start here, 23 not.\n\
+         `spettro replay`: 0 identical, 30 diverged, 31 unusable, 32 equal as far as it could be compared.\n\
+         `spettro cassette diff`: 0 equal, 30 not. `cassette verify --allow-incomplete`: 32 when it breaks off.\n\
+         `spettro cassette lint`: 0 nothing found, 31 a secret, or unusable.\n",
     );
     out
 }

@@ -42,8 +42,14 @@ impl From<Cause> for Failure {
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let hint = match &error {
-            SessionError::NoneSaved { .. } => Some("start one with `spettro run --goal FILE`".to_owned()),
-            SessionError::Busy { .. } => Some("wait for it, or end it with `spettro stop ID`".to_owned()),
+            SessionError::NoneSaved { .. } => Some(
+                "start one with `spettro run --goal FILE`; `spettro sessions list --all` shows those of other workspaces"
+                    .to_owned(),
+            ),
+            SessionError::Busy { session: Some(session), .. } => {
+                Some(format!("wait for it, or end it with `spettro stop {session}`"))
+            }
+            SessionError::Busy { .. } => Some("wait for it".to_owned()),
             _ => None,
         };
         let failure: Failure = Cause::from(error).into();
@@ -87,10 +93,10 @@ impl From<CassetteError> for Failure {
     fn from(error: CassetteError) -> Self {
         let hint = match &error {
             CassetteError::Exists(_) => Some("name another file, or replace it with `--force`"),
-            CassetteError::Secrets(_) => Some(
-                "look at the places in the session's folder; `--allow RULE` passes over a pattern that is no secret",
-            ),
-            CassetteError::Incomplete(_) => Some("`--allow-incomplete` takes it as far as it goes"),
+            CassetteError::Secrets(_) => Some("`--allow RULE` passes over a pattern that is no secret; a value is one"),
+            CassetteError::Incomplete(_) => {
+                Some("`replay` and `cassette verify` take it as far as it goes with `--allow-incomplete`")
+            }
             CassetteError::Newer { .. } => Some("use the version of spettro that wrote it, or a newer one"),
             _ => None,
         };

@@ -72,6 +72,8 @@ pub struct State {
     pub verdict: Option<Verdict>,
     pub checks: Vec<CheckResult>,
     pub last_text: String,
+    /// What the agent said is done, when its last turn ended so.
+    pub summary: Option<String>,
     pub errors: u64,
     pub turn: Option<(TurnEnd, Option<String>)>,
     /// The verdict was given, but the run ended before anything came of it (on resume).
@@ -274,6 +276,7 @@ impl Loop {
                 if !done.last_text.trim().is_empty() {
                     self.standing.last_text = done.last_text;
                 }
+                self.standing.summary.clone_from(&done.complete);
                 if self.standing.stage == Stage::Turn {
                     self.session.append(Fact::Turn {
                         iteration: self.standing.iteration,

@@ -103,7 +103,7 @@ pub fn result(
         recorded_model: identity.recorded,
         verdict: state.verdict.clone(),
         checks: state.checks.clone(),
-        result: Some(state.last_text.clone()).filter(|text| !text.is_empty()),
+        result: state.summary.clone().or_else(|| Some(state.last_text.clone())).filter(|text| !text.is_empty()),
         iterations: state.iteration,
         steps: now.steps,
         duration_ms: millis(timer.run()),

@@ -63,7 +63,7 @@ impl Console {
             err: Stream::new(err),
             width: Width::Fixed(None),
             bars: None,
-            state: RefCell::new(State::new(&goal_name, look.verbose > 0)),
+            state: RefCell::new(State::new(&goal_name, look.verbose)),
         }
     }
 
@@ -127,7 +127,7 @@ impl Console {
         if let Some(argv) = &result.commands.resume
             && result.outcome != Some(Outcome::Met)
         {
-            self.err.write(&format!("resume: {}\n", shell_line(argv)));
+            self.err.write(&format!("resume: {}{}\n", shell_line(argv), raise(result).unwrap_or_default()));
         }
     }
 
@@ -159,7 +159,7 @@ impl Console {
     fn show(&self, weight: Weight, line: &Line) {
         let least = match self.look {
             Look { quiet: true, .. } => Weight::Warning,
-            Look { verbose: 0, .. } => Weight::Normal,
+            Look { verbose: false, .. } => Weight::Normal,
             _ => Weight::Detail,
         };
         if weight >= least {
@@ -187,6 +187,19 @@ impl Console {
             bars.update(&self.state.borrow());
         }
     }
+}
+
+/// What a resume needs beside, when a limit is used up: the same again would end where it began.
+fn raise(result: &RunResult) -> Option<String> {
+    let flag = match result.limit_hit.as_deref()? {
+        "limits.cost" => "--max-cost +DOLLARS",
+        "limits.tokens" => "--max-tokens N",
+        "limits.time" => "--max-time TIME",
+        "limits.iterations" => "--max-iterations N",
+        "limits.steps" => "--max-steps N",
+        _ => return None,
+    };
+    Some(format!(" {flag}"))
 }
 
 /// One stream, until it fails.

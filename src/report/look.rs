@@ -34,7 +34,7 @@ pub struct Look {
     /// Warnings and errors only.
     pub quiet: bool,
     /// 0, or how often `-v` was given.
-    pub verbose: u8,
+    pub verbose: bool,
 }
 
 impl Look {
@@ -46,7 +46,7 @@ impl Look {
         env: &dyn Fn(&str) -> Option<String>,
         colour: ColourChoice,
         quiet: bool,
-        verbose: u8,
+        verbose: bool,
     ) -> Look {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
         let dumb = set("TERM").is_none_or(|term| term == "dumb");
@@ -75,7 +75,7 @@ mod tests {
 
     fn decide(terminal: bool, vars: &[(&str, &str)], colour: ColourChoice) -> Look {
         let env = |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        Look::decide(terminal, terminal, &env, colour, false, 0)
+        Look::decide(terminal, terminal, &env, colour, false, false)
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
             assert_eq!(decide(terminal, &vars, ColourChoice::Auto).bars, bars, "{terminal} {vars:?}");
         }
         let env = |name: &str| (name == "TERM").then(|| "xterm".to_owned());
-        assert!(!Look::decide(true, true, &env, ColourChoice::Auto, true, 0).bars, "quiet has no bars");
+        assert!(!Look::decide(true, true, &env, ColourChoice::Auto, true, false).bars, "quiet has no bars");
     }
 
     #[test]
@@ -123,10 +123,10 @@ mod tests {
     #[test]
     fn each_stream_has_its_own_colour() {
         let env = |name: &str| (name == "TERM").then(|| "xterm".to_owned());
-        let look = Look::decide(true, false, &env, ColourChoice::Auto, false, 2);
+        let look = Look::decide(true, false, &env, ColourChoice::Auto, false, true);
         assert_eq!(
             look,
-            Look { terminal: true, bars: true, colour: true, out_colour: false, quiet: false, verbose: 2 }
+            Look { terminal: true, bars: true, colour: true, out_colour: false, quiet: false, verbose: true }
         );
     }
 }

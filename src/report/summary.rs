@@ -24,7 +24,7 @@ pub(super) fn render(result: &RunResult, colour: bool) -> String {
     out
 }
 
-/// `2 iterations, 7 steps, $0.31, 4m12s`, of the session but for the time.
+/// `2 iterations, 7 steps, $0.31, 4m12s (20m waiting)`, of the session; time at work.
 pub(super) fn totals(result: &RunResult) -> String {
     let waited =
         if result.waited_ms == 0 { String::new() } else { format!(" ({} waiting)", duration_ms(result.waited_ms)) };
@@ -33,7 +33,7 @@ pub(super) fn totals(result: &RunResult) -> String {
         count(result.iterations, "iteration"),
         count(result.steps, "step"),
         money(dollars(result.total_cost_usd), None),
-        duration_ms(result.duration_ms)
+        duration_ms(result.active_ms)
     )
 }
 

@@ -18,7 +18,12 @@ pub enum SessionError {
     Ambiguous { prefix: String, ids: Vec<String> },
     /// Another process (or another open file of this one) holds the lock.
     #[error("{what} is in use by {holder}")]
-    Busy { what: String, holder: String },
+    Busy {
+        what: String,
+        holder: String,
+        /// The holder's session.
+        session: Option<String>,
+    },
     /// A bad line that is not the torn last one. Lines count from 1.
     #[error("{}: line {line}: {reason}", .file.display())]
     Corrupt { file: PathBuf, line: u64, reason: String },

@@ -166,8 +166,9 @@ fn busy(path: &Path, what: &str) -> SessionError {
     let mut text = String::new();
     let read = File::open(path).and_then(|mut file| file.read_to_string(&mut text));
     let holder = read.ok().and_then(|_| serde_json::from_str::<Holder>(&text).ok());
+    let session = holder.as_ref().and_then(|holder| holder.session.clone());
     let holder = holder.map_or_else(|| "an unnamed process".to_owned(), |holder| holder.describe());
-    SessionError::Busy { what: what.to_owned(), holder }
+    SessionError::Busy { what: what.to_owned(), holder, session }
 }
 
 /// A session folder that nobody has open, nor can open while this lives.

@@ -140,9 +140,9 @@ pub struct RunArgs {
     #[arg(short, long, conflicts_with = "verbose", help_heading = "Output")]
     pub quiet: bool,
 
-    /// More on stderr; repeatable
-    #[arg(short, long, action = clap::ArgAction::Count, help_heading = "Output")]
-    pub verbose: u8,
+    /// More on stderr
+    #[arg(short, long, help_heading = "Output")]
+    pub verbose: bool,
 
     /// Colours on stderr
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, help_heading = "Output")]

@@ -151,5 +151,5 @@ fn the_other_verbs_take_what_they_say() {
     let (session, output) = ("latest".to_owned(), Some(PathBuf::from("f")));
     assert_eq!(cassette.what, CassetteVerb::Pack { session, output, force: true, allow: Vec::new() });
     assert_eq!(run(&["g.yaml", "--json"]).format(), OutputFormat::Json);
-    assert_eq!(run(&["g.yaml", "-vv"]).verbose, 2);
+    assert!(run(&["g.yaml", "-v"]).verbose);
 }

@@ -175,7 +175,7 @@ impl Go<'_> {
             sandbox: level.to_string(),
             policy,
             own_dirs: own,
-            deltas: args.deltas || args.verbose > 0,
+            deltas: args.deltas || args.verbose,
             resume: if ephemeral.is_some() { Vec::new() } else { resume },
             steering: steering.clone(),
             notes,

@@ -1,6 +1,9 @@
 //! The session that a run goes on with: which one, and what of it stays in force.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+
+use serde_yaml::Value;
 
 use super::super::failure::Failure;
 use crate::event::{Limits, Outcome};
@@ -68,9 +71,47 @@ pub(super) fn earlier(
     if let Some(loaded) = loaded
         && loaded.config.digest != frozen.config_digest
     {
-        notes.push("the configuration differs from the one the session was started with".to_owned());
+        let differ = differing(&frozen.config, &loaded.config.yaml);
+        let which = if differ.is_empty() { String::new() } else { format!(": {}", differ.join(", ")) };
+        notes.push(format!("the configuration differs from the one the session was started with{which}"));
     }
     Ok(Some(Earlier { dir, workspace: header.workspace, lines, frozen }))
+}
+
+/// The keys by which two configurations differ, as YAML texts, with their first lines where both are plain.
+fn differing(before: &str, now: &str) -> Vec<String> {
+    fn collect(path: &str, before: Option<&Value>, now: Option<&Value>, out: &mut Vec<String>) {
+        match (before, now) {
+            (before, now) if before == now => {}
+            (Some(Value::Mapping(before)), Some(Value::Mapping(now))) => {
+                let keys: BTreeSet<&str> = before.keys().chain(now.keys()).filter_map(Value::as_str).collect();
+                for key in keys {
+                    let path = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+                    collect(&path, before.get(key), now.get(key), out);
+                }
+            }
+            (before, now) => match (before.and_then(plain), now.and_then(plain)) {
+                (Some(before), Some(now)) => out.push(format!("`{path}` {before} → {now}")),
+                _ => out.push(format!("`{path}`")),
+            },
+        }
+    }
+    let parsed = |text: &str| serde_yaml::from_str::<Value>(text).ok();
+    let mut out = Vec::new();
+    if let (Some(before), Some(now)) = (parsed(before), parsed(now)) {
+        collect("", Some(&before), Some(&now), &mut out);
+    }
+    out
+}
+
+/// A value that fits into a line.
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(on) => Some(on.to_string()),
+        Value::String(text) if text.len() <= 40 && !text.contains('\n') => Some(text.clone()),
+        _ => None,
+    }
 }
 
 impl Earlier {
@@ -121,5 +162,18 @@ pub(super) fn unfinished(world: &World, store: &Store, config: &Config, notes: &
     });
     if let Some(session) = found {
         notes.push(format!("an unfinished session of this goal: {} (`--resume auto` goes on with it)", session.id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differing;
+
+    #[test]
+    fn what_differs_is_named_with_its_values() {
+        let before = "limits:\n  tokens: 18000\n  cost: 1\nchecks:\n- a\nname: x\n";
+        let now = "limits:\n  tokens: unlimited\n  cost: 1\nchecks:\n- b\n";
+        assert_eq!(differing(before, now), ["`checks`", "`limits.tokens` 18000 → unlimited", "`name`"]);
+        assert!(differing(before, before).is_empty());
     }
 }

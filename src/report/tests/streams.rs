@@ -47,7 +47,7 @@ fn quiet_keeps_what_somebody_must_know() {
 
 #[test]
 fn verbose_adds_the_agents_words_steps_and_calls() {
-    let err = stderr_of(Look { verbose: 1, ..Look::default() }, &whole_run());
+    let err = stderr_of(Look { verbose: true, ..Look::default() }, &whole_run());
     let plain = stderr_of(Look::default(), &whole_run());
     let added: Vec<&str> = err.lines().filter(|line| !plain.contains(line)).collect();
     insta::assert_snapshot!(added.join("\n"), @r"
@@ -124,7 +124,7 @@ fn hostile_text_cannot_act_and_cannot_make_a_line() {
         .at("12:00:07", Event::JobFinished { job: hostile.into(), state: hostile.into(), duration_ms: 1 })
         .at("12:00:08", Event::ToolDenied { call_id: "c".into(), tool: hostile.into(), reason: hostile.into() })
         .records;
-    let err = stderr_of(Look { verbose: 1, ..Look::default() }, &records);
+    let err = stderr_of(Look { verbose: true, ..Look::default() }, &records);
     for line in err.lines() {
         assert!(line.starts_with("12:00:0"), "every line is ours: {line:?}");
         assert!(!line.chars().any(char::is_control) && !line.contains("##[") && !line.contains('\u{202e}'), "{line:?}");

@@ -10,7 +10,7 @@ fn a_second_writer_waits_five_seconds_and_names_the_holder() {
     let error = lab.open("s").err().expect("refused");
     let waited = lab.clock.elapsed() - before;
     assert!(waited >= Duration::from_secs(5) && waited < Duration::from_secs(6), "{waited:?}");
-    let SessionError::Busy { what, holder } = error else { panic!("{error:?}") };
+    let SessionError::Busy { what, holder, .. } = error else { panic!("{error:?}") };
     assert_eq!(what, "session `s`");
     let pid = std::process::id().to_string();
     for part in [pid.as_str(), "run-1", "2026-11-18T11:06:40.123Z", "session s"] {
@@ -66,7 +66,7 @@ fn one_run_a_workspace() {
         // The same folder by another name is the same workspace.
         let roundabout = lab.workspace.join("..").join("workspace");
         let error = WorkspaceLock::take(&lab.world, &home, &roundabout, "run-9").await.expect_err("held");
-        let SessionError::Busy { what, holder } = error else { panic!("{error:?}") };
+        let SessionError::Busy { what, holder, .. } = error else { panic!("{error:?}") };
         assert!(what.contains("workspace"), "{what}");
         assert!(holder.contains("run-7") && holder.contains(&std::process::id().to_string()), "{holder}");
         drop(held);

@@ -152,6 +152,7 @@ fn other_changes_of_the_goal_file_are_taken_with_a_notice() {
     scene.sandbox.goal(&scene.provider, &GOAL.replace("iterations: 30", "iterations: 31"));
     let finished = scene.resume(&["--goal", "../goal.yaml"]).expect_code(0);
     assert!(finished.stderr.contains("configuration differs"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("`limits.iterations` 30 → 31"), "{}", finished.stderr);
     assert_eq!(finished.result()["limits"]["iterations"], 31);
     scene.provider.finish();
 }
