@@ -1,5 +1,7 @@
 //! The wires on bytes: streams written for one rule each, captures of a real server, recordings of live vendors.
 
+#[path = "wires/bounds.rs"]
+mod bounds;
 #[path = "wires/encode.rs"]
 mod encode;
 #[path = "wires/hostile_anthropic.rs"]
@@ -119,13 +121,33 @@ fn hostile_streams_decode_alike_in_any_chunking() {
     }
 }
 
+/// All that `tests/wires` holds: what was written for one rule each, and what a real server sent.
+fn committed() -> Vec<(Wire, Vec<u8>)> {
+    let captures = recorded::captures().into_iter().map(|(_, wire, (_, _, body))| (wire, body));
+    hostile().into_iter().chain(captures).collect()
+}
+
+/// Long streams are cut beside their line ends and here and there, short ones everywhere.
+#[test]
+fn one_cut_anywhere_changes_nothing() {
+    for (wire, body) in committed() {
+        let whole = decode(wire, [&body[..]]);
+        let line_ends =
+            |at: usize| body[at - 1..body.len().min(at + 2)].iter().any(|byte| matches!(byte, b'\n' | b'\r'));
+        for at in (1..body.len()).filter(|at| body.len() < 3_000 || line_ends(*at) || at % 61 == 0) {
+            let (start, end) = body.split_at(at);
+            assert_eq!(decode(wire, [start, end]), whole, "{wire:?} cut at {at} of {}", String::from_utf8_lossy(&body));
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Any cut of any stream: the same chunks or others, the result is the same, and nothing panics.
     #[test]
     fn a_cut_stream_decodes_alike_in_any_chunking(which in 0..1_000usize, end in 0.0..1.0f64, seed: u64, most in 1..64u64) {
-        let streams = hostile();
+        let streams = committed();
         let (wire, body) = &streams[which % streams.len()];
         let body = &body[..(body.len() as f64 * end) as usize];
         prop_assert_eq!(decode(*wire, cut(body, seed, most)), decode(*wire, [body]));
