@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::super::super::error::ModelError;
@@ -15,7 +16,7 @@ use super::calls::{CallDelta, Calls};
 use crate::event::Usage;
 use crate::session::Block;
 
-/// One chunk, or a whole completion. What is large and seldom there is boxed: each chunk is moved about.
+/// One chunk, or a whole completion. What is large is boxed: chunks and choices are moved about a lot.
 #[derive(Deserialize)]
 struct Chunk<'a> {
     #[serde(borrow)]
@@ -37,7 +38,7 @@ struct Choice<'a> {
     #[serde(default)]
     index: u64,
     #[serde(borrow)]
-    delta: Option<Message<'a>>,
+    delta: Option<Box<Message<'a>>>,
     #[serde(borrow)]
     message: Option<Box<Message<'a>>>,
     #[serde(borrow)]
@@ -49,8 +50,7 @@ struct Choice<'a> {
 
 #[derive(Deserialize)]
 struct Message<'a> {
-    #[serde(borrow)]
-    role: Option<Str<'a>>,
+    role: Option<IgnoredAny>,
     /// A list of parts comes from Mistral.
     #[serde(borrow)]
     content: Option<Said<'a, &'a RawValue>>,
@@ -237,8 +237,8 @@ impl Chat {
             if let Some(error) = choice.error.filter(|error| !json::is_hollow(error)) {
                 return Err(error::in_reply(error.get().as_bytes()));
             }
-            for message in choice.delta.into_iter().chain(choice.message.map(|message| *message)) {
-                self.grow(message, deltas)?;
+            for message in [choice.delta, choice.message].into_iter().flatten() {
+                self.grow(*message, deltas)?;
             }
             self.report(choice.usage, deltas);
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
