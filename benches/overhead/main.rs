@@ -1,9 +1,10 @@
 //! What spettro costs beside the work itself, as ratios to a minimal client in one run.
 //!
-//! `ci/bench [--strict] [--rounds N] [--only-compaction] [--spettro FILE]`. Both clients talk to a loopback provider
-//! of this process that serves them in turns of a few steps, so that the machine's moods hit both. Times are taken at
-//! the provider: from the last byte of a reply to the first byte of the request that follows. Exits with 0 whatever it finds, with 1 if `--strict` is given and a
-//! limit is passed, and with 2 when nothing could be measured.
+//! `ci/bench [--strict] [--rounds N] [--only-compaction] [--only-wires] [--spettro FILE]`. Both clients talk to a
+//! loopback provider of this process that serves them in turns of a few steps, so that the machine's moods hit both.
+//! Times are taken at the provider: from the last byte of a reply to the first byte of the request that follows. Exits
+//! with 0 whatever it finds, with 1 if `--strict` is given and a limit is passed, and with 2 when nothing could be
+//! measured.
 
 #![allow(clippy::disallowed_methods, reason = "a program of its own: time and processes are what it measures")]
 
@@ -40,10 +41,17 @@ const LAST: usize = 200;
 /// Starts of a program whose median is taken.
 const STARTS: usize = 20;
 
+/// What is measured.
+enum Part {
+    All,
+    Compaction,
+    Wires,
+}
+
 struct Options {
     strict: bool,
     rounds: usize,
-    only_compaction: bool,
+    part: Part,
     spettro: PathBuf,
 }
 
@@ -66,13 +74,14 @@ fn main() -> ExitCode {
 
 fn options(words: &[String]) -> Result<Options> {
     let spettro = PathBuf::from(env!("CARGO_BIN_EXE_spettro"));
-    let mut options = Options { strict: false, rounds: 3, only_compaction: false, spettro };
+    let mut options = Options { strict: false, rounds: 3, part: Part::All, spettro };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
         match word.as_str() {
             "--strict" => options.strict = true,
-            "--only-compaction" => options.only_compaction = true,
+            "--only-compaction" => options.part = Part::Compaction,
+            "--only-wires" => options.part = Part::Wires,
             "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
             "--spettro" => options.spettro = PathBuf::from(value()?),
             // Given by `cargo bench` to every bench.
@@ -86,10 +95,10 @@ fn options(words: &[String]) -> Result<Options> {
 /// True unless `--strict` finds a limit passed.
 fn bench(options: &Options) -> Result<bool> {
     let mut table = Table::default();
-    if options.only_compaction {
-        compaction(options, &mut table)?;
-    } else {
-        everything(options, &mut table)?;
+    match options.part {
+        Part::All => everything(options, &mut table)?,
+        Part::Compaction => compaction(options, &mut table)?,
+        Part::Wires => wires(options, &mut table)?,
     }
     std::io::stdout().write_all(table.text().as_bytes())?;
     Ok(!options.strict || table.all_within())
@@ -100,9 +109,6 @@ fn everything(options: &Options, table: &mut Table) -> Result<()> {
     let look = look::measure(&options.spettro)?;
     let providers = Provider::pair()?;
     let [_, provider] = &providers;
-
-    say("wires")?;
-    let wires = wires::measure(options.rounds)?;
 
     say("starts")?;
     let version = median(&repeat(STARTS, || runner::version(&options.spettro))?);
@@ -156,7 +162,17 @@ fn everything(options: &Options, table: &mut Table) -> Result<()> {
         let over = spawn.confined.saturating_sub(spawn.ours);
         table.row(name, format!("{} over {}", ms(over), ms(spawn.ours)), time(over, "0.1 ms", 0.1));
     }
-    for cost in &wires {
+    wires(options, table)?;
+    table.row("look at git's settings and protected files", ms(look), time(look, "0.1 ms", 0.1));
+    let head = provider.fixed_head().ok_or("no request came")?;
+    table.row("fixed head of a request", format!("{head} B"), Limit::most(head as f64, 12_288.0, "12 KB"));
+    compaction(options, table)
+}
+
+/// The wires by themselves.
+fn wires(options: &Options, table: &mut Table) -> Result<()> {
+    say("wires")?;
+    for cost in wires::measure(options.rounds)? {
         let name = format!("{} decoded a second", cost.wire.name());
         let limit = Limit::least(cost.megabytes, 200.0, "≥ 200 MB");
         table.row(name, format!("{:.0} MB", cost.megabytes), limit);
@@ -165,10 +181,7 @@ fn everything(options: &Options, table: &mut Table) -> Result<()> {
         let name = format!("{}: the same over a step behind 20", cost.wire.name());
         table.row(name, format!("{:.2} ×", cost.growth), Limit::most(cost.growth, 1.5, "1.5 ×"));
     }
-    table.row("look at git's settings and protected files", ms(look), time(look, "0.1 ms", 0.1));
-    let head = provider.fixed_head().ok_or("no request came")?;
-    table.row("fixed head of a request", format!("{head} B"), Limit::most(head as f64, 12_288.0, "12 KB"));
-    compaction(options, table)
+    Ok(())
 }
 
 /// A history that is large, and a long run in a window that is small.

@@ -1,5 +1,7 @@
 //! The wires on bytes: streams written for one rule each, captures of a real server, recordings of live vendors.
 
+#[path = "wires/bounds.rs"]
+mod bounds;
 #[path = "wires/encode.rs"]
 mod encode;
 #[path = "wires/hostile_anthropic.rs"]
@@ -119,13 +121,33 @@ fn hostile_streams_decode_alike_in_any_chunking() {
     }
 }
 
+/// All that `tests/wires` holds: what was written for one rule each, and what a real server sent.
+fn committed() -> Vec<(Wire, Vec<u8>)> {
+    let captures = recorded::captures().into_iter().map(|(_, wire, (_, _, body))| (wire, body));
+    hostile().into_iter().chain(captures).collect()
+}
+
+/// Each place is a cut once, far from every other cut.
+#[test]
+fn a_cut_anywhere_changes_nothing() {
+    const APART: usize = 97;
+    for (wire, body) in committed() {
+        let whole = decode(wire, [&body[..]]);
+        for first in 0..APART.min(body.len()) {
+            let (start, rest) = body.split_at(first);
+            let cut = decode(wire, std::iter::once(start).chain(rest.chunks(APART)));
+            assert_eq!(cut, whole, "{wire:?} cut at {first} of {}", String::from_utf8_lossy(&body));
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Any cut of any stream: the same chunks or others, the result is the same, and nothing panics.
     #[test]
     fn a_cut_stream_decodes_alike_in_any_chunking(which in 0..1_000usize, end in 0.0..1.0f64, seed: u64, most in 1..64u64) {
-        let streams = hostile();
+        let streams = committed();
         let (wire, body) = &streams[which % streams.len()];
         let body = &body[..(body.len() as f64 * end) as usize];
         prop_assert_eq!(decode(*wire, cut(body, seed, most)), decode(*wire, [body]));

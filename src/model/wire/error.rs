@@ -15,6 +15,9 @@ use super::super::error::ModelError;
 /// Most characters of a provider's message that are kept.
 const MAX_MESSAGE_CHARS: usize = 1_000;
 
+/// Most bytes of an error that are read.
+const MAX_ERROR_BYTES: usize = 1 << 20;
+
 /// Classifies a response that is not 2xx.
 pub(super) fn http(status: u16, headers: &[(String, String)], body: &[u8], now_unix: u64) -> ModelError {
     let mut report = Report::from_body(body);
@@ -64,6 +67,7 @@ struct Report {
 impl Report {
     fn from_body(body: &[u8]) -> Report {
         let mut report = Report::default();
+        let body = &body[..body.len().min(MAX_ERROR_BYTES)];
         match serde_json::from_slice::<Value>(body) {
             Ok(value) => report.read(&value, 0),
             Err(_) => report.message = text::of_page(&String::from_utf8_lossy(body)),

@@ -3,7 +3,9 @@
 //! Invariant: a field that no delta touched keeps the exact bytes in which it was received.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -108,6 +110,76 @@ impl<'de> Visitor<'de> for Sound {
     }
 }
 
+/// Most elements of a list: one may take a hundred times its bytes, and replies have far fewer.
+pub(super) const MAX_ELEMENTS: usize = 4_096;
+
+fn elements<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(mut list: A) -> Result<Vec<T>, A::Error> {
+    let mut all = Vec::new();
+    while let Some(element) = list.next_element()? {
+        if all.len() == MAX_ELEMENTS {
+            return Err(A::Error::custom(format_args!("a list of more than {MAX_ELEMENTS} elements")));
+        }
+        all.push(element);
+    }
+    Ok(all)
+}
+
+/// A list of at most [`MAX_ELEMENTS`].
+pub(super) struct List<T>(pub Vec<T>);
+
+impl<T> IntoIterator for List<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Elements<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Elements<T> {
+            type Value = List<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<List<T>, A::Error> {
+                elements(list).map(List)
+            }
+        }
+        deserializer.deserialize_seq(Elements(PhantomData))
+    }
+}
+
+/// A text, or the parts of one.
+pub(super) enum Said<'a, P> {
+    Text(Cow<'a, str>),
+    Parts(Vec<P>),
+}
+
+impl<'de: 'a, 'a, P: Deserialize<'de>> Deserialize<'de> for Said<'a, P> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either<P>(PhantomData<P>);
+        impl<'de, P: Deserialize<'de>> Visitor<'de> for Either<P> {
+            type Value = Said<'de, P>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list")
+            }
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Said<'de, P>, E> {
+                Ok(Said::Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Said<'de, P>, E> {
+                Ok(Said::Text(Cow::Owned(text.to_owned())))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Said<'de, P>, A::Error> {
+                elements(list).map(Said::Parts)
+            }
+        }
+        deserializer.deserialize_any(Either(PhantomData))
+    }
+}
+
 /// True for `[]`, `{}`, `""` and `null`.
 pub(super) fn is_hollow(raw: &RawValue) -> bool {
     let inner = raw.get().trim();
@@ -164,72 +236,63 @@ enum Edit {
 #[derive(Debug)]
 pub(super) struct Assembled {
     start: Box<RawValue>,
-    edits: Vec<(String, Edit)>,
+    /// By the field's name.
+    edits: BTreeMap<String, Edit>,
 }
 
 impl Assembled {
     pub fn new(start: &RawValue) -> Assembled {
-        Assembled { start: start.to_owned(), edits: Vec::new() }
+        Assembled { start: start.to_owned(), edits: BTreeMap::new() }
     }
 
     pub fn append(&mut self, field: &str, text: &str) {
-        match self.edit(field) {
+        match self.edits.get_mut(field) {
             Some(Edit::Append(all)) => all.push_str(text),
-            Some(other) => *other = Edit::Append(text.to_owned()),
-            None => self.edits.push((field.to_owned(), Edit::Append(text.to_owned()))),
+            _ => self.edit(field, Edit::Append(text.to_owned())),
         }
     }
 
     pub fn push(&mut self, field: &str, element: &RawValue) {
-        match self.edit(field) {
+        match self.edits.get_mut(field) {
             Some(Edit::Push(all)) => all.push(element.to_owned()),
-            Some(other) => *other = Edit::Push(vec![element.to_owned()]),
-            None => self.edits.push((field.to_owned(), Edit::Push(vec![element.to_owned()]))),
+            _ => self.edit(field, Edit::Push(vec![element.to_owned()])),
         }
     }
 
     pub fn pieces(&mut self, field: &str, text: &str) {
-        match self.edit(field) {
+        match self.edits.get_mut(field) {
             Some(Edit::Pieces(all)) => all.push_str(text),
-            Some(other) => *other = Edit::Pieces(text.to_owned()),
-            None => self.edits.push((field.to_owned(), Edit::Pieces(text.to_owned()))),
+            _ => self.edit(field, Edit::Pieces(text.to_owned())),
         }
     }
 
     pub fn set(&mut self, field: &str, value: &RawValue) {
-        let value = Edit::Set(value.to_owned());
-        match self.edit(field) {
-            Some(edit) => *edit = value,
-            None => self.edits.push((field.to_owned(), value)),
-        }
+        self.edit(field, Edit::Set(value.to_owned()));
     }
 
-    fn edit(&mut self, field: &str) -> Option<&mut Edit> {
-        self.edits.iter_mut().find(|(name, _)| name == field).map(|(_, edit)| edit)
+    fn edit(&mut self, field: &str, edit: Edit) {
+        self.edits.insert(field.to_owned(), edit);
     }
 
     /// The block's JSON text. Without deltas it is the start's, byte for byte.
-    pub fn finish(self) -> Result<String, serde_json::Error> {
+    pub fn finish(mut self) -> Result<String, serde_json::Error> {
         if self.edits.is_empty() {
             return Ok(self.start.get().to_owned());
         }
-        let mut fields: Vec<(String, String)> = Fields::parse(&self.start)?
-            .0
-            .into_iter()
-            .map(|(name, value)| (name.into_owned(), value.get().to_owned()))
-            .collect();
-        for (name, edit) in self.edits {
-            let old = fields.iter().position(|(field, _)| *field == name);
-            let value = edit.onto(old.map(|at| fields[at].1.as_str()));
-            match (value, old) {
-                (None, _) => {}
-                (Some(value), Some(at)) => fields[at].1 = value,
-                (Some(value), None) => fields.push((name, value)),
-            }
+        let mut fields = Vec::new();
+        for (name, value) in Fields::parse(&self.start)?.0 {
+            let edited = self.edits.remove(&*name).and_then(|edit| edit.onto(Some(value.get())));
+            fields.push(field(&name, edited.as_deref().unwrap_or(value.get())));
         }
-        let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{}:{value}", string(name))).collect();
+        for (name, edit) in self.edits {
+            fields.extend(edit.onto(None).map(|value| field(&name, &value)));
+        }
         Ok(format!("{{{}}}", fields.join(",")))
     }
+}
+
+fn field(name: &str, value: &str) -> String {
+    format!("{}:{value}", string(name))
 }
 
 impl Edit {

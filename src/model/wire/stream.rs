@@ -9,17 +9,24 @@ use serde_json::value::RawValue;
 
 use super::super::error::ModelError;
 use super::super::reply::{Delta, Partial, Reply, Stop};
-use super::json::Str;
+use super::json::{self, Str};
 use super::sse::{Event, Parser, TooLong};
+use crate::event::Usage;
 use crate::session::Block;
 
 /// Most bytes of a body that is not streamed.
 const MAX_BODY_BYTES: usize = 64 << 20;
 
+/// Most blocks of a reply that is streamed: what a delta means is looked for among them.
+const MAX_BLOCKS: usize = 4_096;
+
 /// What is particular to a wire.
 pub(super) trait Reader: Default {
     /// Takes one event.
     fn event(&mut self, event: Event<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
+
+    /// How many blocks, calls and whatever else deltas are looked up among have begun.
+    fn blocks(&self) -> usize;
 
     /// Takes a whole JSON body, from a server that does not stream.
     fn whole(&mut self, body: &[u8]) -> Result<(), ModelError>;
@@ -89,7 +96,13 @@ impl<R: Reader> Stream<R> {
 
     fn events(&mut self, chunk: &[u8], deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let reader = &mut self.reader;
-        self.parser.push(chunk, |event| reader.event(event, deltas))
+        self.parser.push(chunk, |event| {
+            reader.event(event, deltas)?;
+            if reader.blocks() > MAX_BLOCKS {
+                return Err(ModelError::Malformed(format!("a reply of more than {MAX_BLOCKS} blocks")));
+            }
+            Ok(())
+        })
     }
 
     fn grow(&mut self, chunk: &[u8], deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
@@ -150,15 +163,10 @@ impl From<TooLong> for ModelError {
 }
 
 /// A frame that is not JSON, or lacks the shape that is needed.
-pub(super) fn malformed(error: &serde_json::Error, data: &[u8]) -> ModelError {
+fn malformed(error: &serde_json::Error, data: &[u8]) -> ModelError {
     let start = String::from_utf8_lossy(&data[..data.len().min(160)]);
     let start: String = start.chars().filter(|c| !c.is_control()).take(80).collect();
     ModelError::Malformed(format!("{error}, in `{start}`"))
-}
-
-/// The same for a whole body, which may also have been cut off.
-pub(super) fn malformed_body(error: &serde_json::Error, body: &[u8]) -> ModelError {
-    if error.is_eof() { ModelError::Truncated } else { malformed(error, body) }
 }
 
 /// Reads the data of one event.
@@ -170,6 +178,14 @@ pub(super) fn frame<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Result<T, ModelEr
         Err(_) => serde_json::from_slice(data),
     };
     frame.map_err(|error| malformed(&error, data))
+}
+
+/// Reads a whole body, which may also have been cut off.
+pub(super) fn whole<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ModelError> {
+    serde_json::from_slice(body).map_err(|error| match error.is_eof() {
+        true => ModelError::Truncated,
+        false => malformed(&error, body),
+    })
 }
 
 /// Reads a part of a frame.
@@ -190,15 +206,59 @@ pub(super) fn need<'a>(raw: Option<&'a RawValue>, name: &str, data: &[u8]) -> Re
     })
 }
 
-/// The last rules that all wires share: a refused reply has no calls, each call has its own id, and a reply that
-/// has calls asks for tools whatever the server says.
-pub(super) fn settle(mut blocks: Vec<Block>, mut stop: Stop) -> (Vec<Block>, Stop) {
-    if matches!(stop, Stop::Refused(_)) {
-        blocks.retain(|block| !matches!(block, Block::Call { .. }));
+/// What a provider tells of a reply beside its blocks.
+#[derive(Default)]
+pub(super) struct Told {
+    pub usage: Option<Usage>,
+    model: Option<String>,
+    input_transformations: Option<String>,
+    /// Of text, thinking and arguments.
+    pub output_bytes: u64,
+}
+
+impl Told {
+    /// The last name counts; many servers repeat it with each event.
+    pub fn named(&mut self, model: Option<&str>) {
+        if let Some(model) = model.filter(|model| !model.is_empty() && self.model.as_deref() != Some(model)) {
+            self.model = Some(model.to_owned());
+        }
     }
+
+    pub fn transformed(&mut self, what: Option<&RawValue>) {
+        if let Some(what) = what.filter(|what| !json::is_hollow(what)) {
+            self.input_transformations = Some(what.get().to_owned());
+        }
+    }
+
+    /// The reply, by the last rules that all wires share: a refused one has no calls, each call has its own id, and
+    /// one that has calls asks for tools whatever the server says.
+    pub fn reply(&mut self, mut blocks: Vec<Block>, mut stop: Stop) -> Reply {
+        if matches!(stop, Stop::Refused(_)) {
+            blocks.retain(|block| !matches!(block, Block::Call { .. }));
+        }
+        let calls = own_ids(&mut blocks);
+        if calls > 0 && stop == Stop::End {
+            stop = Stop::ToolUse;
+        }
+        Reply {
+            blocks,
+            stop,
+            usage: self.usage.take(),
+            model: self.model.take(),
+            input_transformations: self.input_transformations.take(),
+        }
+    }
+
+    pub fn partial(&self, text: String) -> Partial {
+        Partial { text, usage: self.usage.clone(), output_bytes: self.output_bytes }
+    }
+}
+
+/// Gives an id to each call that has none or another's; returns how many calls there are.
+fn own_ids(blocks: &mut [Block]) -> u64 {
     let mut used = BTreeSet::new();
     let mut n = 0u64;
-    for block in &mut blocks {
+    for block in blocks {
         let Block::Call { id, .. } = block else { continue };
         n += 1;
         if id.is_empty() || used.contains(id) {
@@ -211,13 +271,10 @@ pub(super) fn settle(mut blocks: Vec<Block>, mut stop: Stop) -> (Vec<Block>, Sto
         }
         used.insert(id.clone());
     }
-    if n > 0 && stop == Stop::End {
-        stop = Stop::ToolUse;
-    }
-    (blocks, stop)
+    n
 }
 
-/// Whether [`settle`] gave a call its id, because the server had given none.
+/// Whether [`own_ids`] gave a call its id, because the server had given none.
 pub(super) fn is_made_up(id: &str) -> bool {
     id.strip_prefix("call_").is_some_and(|n| !n.is_empty() && n.len() <= 6 && n.bytes().all(|b| b.is_ascii_digit()))
 }

@@ -199,8 +199,11 @@ fn recordings_of_chat_vendors_are_read() {
     check_recordings(Wire::OpenAiChat, 171, 91);
 }
 
-/// A captured HTTP response: status, headers (names in lower case), body without its chunked framing.
-fn response(bytes: &[u8]) -> (u16, Vec<(String, String)>, Vec<u8>) {
+/// Status, headers (names in lower case), body without its chunked framing.
+type Response = (u16, Vec<(String, String)>, Vec<u8>);
+
+/// A captured HTTP response.
+fn response(bytes: &[u8]) -> Response {
     let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
     let text = std::str::from_utf8(&bytes[..head]).unwrap();
     let mut lines = text.split("\r\n");
@@ -225,17 +228,24 @@ fn response(bytes: &[u8]) -> (u16, Vec<(String, String)>, Vec<u8>) {
     }
 }
 
-#[test]
-fn captures_of_llama_cpp_are_read() {
-    let mut streams = 0;
-    for path in files(&own("llama.cpp"), ".http") {
+/// What a llama.cpp server answered: the name, the wire that was asked, and the response.
+pub fn captures() -> Vec<(String, Wire, Response)> {
+    let capture = |path: PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let wire = match name.split('-').next() {
             Some("anthropic") => Wire::Anthropic,
             Some("responses") => Wire::OpenAiResponses,
             _ => Wire::OpenAiChat,
         };
-        let (status, headers, body) = response(&std::fs::read(&path).unwrap());
+        (name, wire, response(&std::fs::read(&path).unwrap()))
+    };
+    files(&own("llama.cpp"), ".http").into_iter().map(capture).collect()
+}
+
+#[test]
+fn captures_of_llama_cpp_are_read() {
+    let mut streams = 0;
+    for (name, wire, (status, headers, body)) in captures() {
         let error = (status != 200).then(|| wire.error(status, &headers, &body, 0));
         match name.as_str() {
             "anthropic-overflow.http" | "chat-overflow.http" | "responses-overflow.http" => assert_eq!(

@@ -6,9 +6,9 @@ use serde_json::value::RawValue;
 use super::super::super::error::ModelError;
 use super::super::super::reply::{Delta, Partial, Reply, Stop};
 use super::super::error;
-use super::super::json::{self, Assembled, Fields, Str};
+use super::super::json::{self, Assembled, Fields, List, Str};
 use super::super::sse::Event;
-use super::super::stream::{Reader, frame, malformed, malformed_body, need, read, settle, text};
+use super::super::stream::{Reader, Told, frame, need, read, text, whole};
 use crate::event::Usage;
 use crate::session::Block;
 
@@ -36,7 +36,7 @@ struct Frame<'a> {
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow, default)]
-    content: Option<Vec<&'a RawValue>>,
+    content: Option<List<&'a RawValue>>,
     model: Option<String>,
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
@@ -62,6 +62,21 @@ struct BlockStart<'a> {
     name: Option<String>,
     #[serde(borrow)]
     input: Option<&'a RawValue>,
+}
+
+/// What is read of a delta of a known block.
+#[derive(Deserialize)]
+struct BlockDelta<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Str<'a>,
+    #[serde(borrow)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    partial_json: Option<&'a RawValue>,
+    #[serde(borrow)]
+    thinking: Option<&'a RawValue>,
+    #[serde(borrow)]
+    signature: Option<&'a RawValue>,
 }
 
 /// Token counts as reported. Each report overwrites what it names; none is added to another.
@@ -141,13 +156,11 @@ pub(in super::super) struct Messages {
     /// In the order started.
     blocks: Vec<Open>,
     counts: Counts,
-    model: Option<String>,
-    input_transformations: Option<String>,
+    told: Told,
     stop_reason: Option<String>,
     stop_details: Option<String>,
     /// `message_stop` was seen: nothing after it counts.
     over: bool,
-    output_bytes: u64,
 }
 
 impl Reader for Messages {
@@ -189,7 +202,7 @@ impl Reader for Messages {
                     self.stopped(delta.stop_reason, delta.stop_details);
                 }
                 self.report(frame.usage)?;
-                self.transformed(frame.input_transformations);
+                self.told.transformed(frame.input_transformations);
                 deltas.push(Delta::Other);
             }
             "message_stop" => {
@@ -203,17 +216,21 @@ impl Reader for Messages {
         Ok(())
     }
 
+    fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
     fn whole(&mut self, body: &[u8]) -> Result<(), ModelError> {
-        let frame: Frame<'_> = serde_json::from_slice(body).map_err(|error| malformed_body(&error, body))?;
+        let frame: Frame<'_> = whole(body)?;
         if frame.error.is_some() || frame.kind.as_deref() == Some("error") {
             return Err(error::in_reply(body));
         }
-        let message: Message<'_> = serde_json::from_slice(body).map_err(|error| malformed(&error, body))?;
+        let message: Message<'_> = whole(body)?;
         let Some(content) = &message.content else {
             return Err(ModelError::Malformed("a message without content".into()));
         };
         self.header(&message)?;
-        for (index, block) in content.iter().enumerate() {
+        for (index, block) in content.0.iter().enumerate() {
             let index = index as u64;
             self.start(index, block, &mut Vec::new())?;
             self.open(index)?.finished = true;
@@ -243,14 +260,7 @@ impl Reader for Messages {
             "refusal" => Stop::Refused(self.stop_details.take().unwrap_or_else(|| "refusal".into())),
             other => Stop::Other(other.into()),
         };
-        let (blocks, stop) = settle(blocks, stop);
-        Ok(Reply {
-            blocks,
-            stop,
-            usage: self.counts.usage(),
-            model: self.model.take(),
-            input_transformations: self.input_transformations.take(),
-        })
+        Ok(self.told.reply(blocks, stop))
     }
 
     fn partial(&self) -> Partial {
@@ -258,29 +268,23 @@ impl Reader for Messages {
             Content::Text(text) => Some(text.as_str()),
             _ => None,
         });
-        Partial { text: text.collect(), usage: self.counts.usage(), output_bytes: self.output_bytes }
+        self.told.partial(text.collect())
     }
 }
 
 impl Messages {
     fn header(&mut self, message: &Message<'_>) -> Result<(), ModelError> {
-        self.model = message.model.clone().filter(|model| !model.is_empty());
-        self.report(message.usage)?;
-        self.transformed(message.input_transformations);
-        Ok(())
+        self.told.named(message.model.as_deref());
+        self.told.transformed(message.input_transformations);
+        self.report(message.usage)
     }
 
     fn report(&mut self, usage: Option<&RawValue>) -> Result<(), ModelError> {
         if let Some(usage) = usage {
             self.counts.overwrite(read(usage)?);
+            self.told.usage = self.counts.usage();
         }
         Ok(())
-    }
-
-    fn transformed(&mut self, what: Option<&RawValue>) {
-        if let Some(what) = what.filter(|what| !json::is_hollow(what)) {
-            self.input_transformations = Some(what.get().to_owned());
-        }
     }
 
     fn stopped(&mut self, reason: Option<String>, details: Option<&RawValue>) {
@@ -310,7 +314,7 @@ impl Messages {
         let content = match kind.kind.as_str() {
             "text" => {
                 let text = read::<BlockStart<'_>>(raw)?.text.unwrap_or_default();
-                self.output_bytes += text.len() as u64;
+                self.told.output_bytes += text.len() as u64;
                 deltas.push(if text.is_empty() { Delta::Other } else { Delta::Text(text.clone()) });
                 Content::Text(text)
             }
@@ -320,18 +324,18 @@ impl Messages {
                     return Err(ModelError::Malformed("a tool call without a name".into()));
                 };
                 let input = start.input.map(|input| input.get()).unwrap_or_default();
-                self.output_bytes += input.len() as u64;
+                self.told.output_bytes += input.len() as u64;
                 deltas.push(Delta::Call);
                 Content::Call { id: start.id.unwrap_or_default(), name, start: input.into(), arguments: String::new() }
             }
             "thinking" => {
                 let text = read::<BlockStart<'_>>(raw)?.thinking.unwrap_or_default();
-                self.output_bytes += text.len() as u64;
+                self.told.output_bytes += text.len() as u64;
                 deltas.push(if text.is_empty() { Delta::Other } else { Delta::Thinking(text.clone()) });
                 Content::Thinking { text, raw: Assembled::new(raw) }
             }
             kind => {
-                self.output_bytes += raw.get().len() as u64;
+                self.told.output_bytes += raw.get().len() as u64;
                 deltas.push(Delta::Other);
                 let raw = Assembled::new(raw);
                 if kind == "redacted_thinking" { Content::Redacted(raw) } else { Content::Unknown(raw) }
@@ -342,40 +346,40 @@ impl Messages {
     }
 
     fn grow(&mut self, index: u64, raw: &RawValue, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        let fields = Fields::parse(raw).map_err(|error| malformed(&error, raw.get().as_bytes()))?;
-        let field = |name: &str| text(need(fields.get(name), name, raw.get().as_bytes())?);
-        let kind = field("type")?;
+        let delta: BlockDelta<'_> = read(raw)?;
+        let field = |field, name| text(need(field, name, raw.get().as_bytes())?);
+        let kind = delta.kind.0;
         let block = self.open(index)?;
         let mut received = 0;
         match (&mut block.content, &*kind) {
             (Content::Text(text), "text_delta") => {
-                let more = field("text")?;
+                let more = field(delta.text, "text")?;
                 received = more.len();
                 text.push_str(&more);
                 deltas.push(if more.is_empty() { Delta::Other } else { Delta::Text(more.into_owned()) });
             }
             (Content::Call { arguments, .. }, "input_json_delta") => {
-                let more = field("partial_json")?;
+                let more = field(delta.partial_json, "partial_json")?;
                 received = more.len();
                 arguments.push_str(&more);
                 deltas.push(Delta::Call);
             }
             (Content::Thinking { text, raw }, "thinking_delta") => {
-                let more = field("thinking")?;
+                let more = field(delta.thinking, "thinking")?;
                 received = more.len();
                 text.push_str(&more);
                 raw.append("thinking", &more);
                 deltas.push(if more.is_empty() { Delta::Other } else { Delta::Thinking(more.into_owned()) });
             }
             (Content::Thinking { raw, .. }, "signature_delta") => {
-                if let Some(signature) = fields.get("signature") {
+                if let Some(signature) = delta.signature {
                     raw.set("signature", signature);
                 }
                 deltas.push(Delta::Other);
             }
             (Content::Unknown(block) | Content::Redacted(block), kind) => {
                 received = raw.get().len();
-                unknown(block, kind, &fields);
+                unknown(block, kind, &read(raw)?);
                 deltas.push(Delta::Other);
             }
             (_, "text_delta" | "input_json_delta" | "thinking_delta" | "signature_delta") => {
@@ -384,7 +388,7 @@ impl Messages {
             // Citations and what else may adorn a known block.
             _ => deltas.push(Delta::Other),
         }
-        self.output_bytes += received as u64;
+        self.told.output_bytes += received as u64;
         Ok(())
     }
 }

@@ -7,9 +7,9 @@ use super::super::super::error::ModelError;
 use super::super::super::reply::{Delta, Partial, Reply, Stop, blocks_text};
 use super::super::envelope::{self, Holds};
 use super::super::error;
-use super::super::json::{self, Str};
+use super::super::json::{self, Fields, List, Str};
 use super::super::sse::Event;
-use super::super::stream::{Reader, frame, malformed_body, read, settle};
+use super::super::stream::{Reader, Told, frame, need, read, whole};
 use crate::event::Usage;
 use crate::session::Block;
 
@@ -18,7 +18,7 @@ use crate::session::Block;
 #[serde(rename_all = "camelCase")]
 struct Frame<'a> {
     #[serde(borrow)]
-    candidates: Option<Vec<Candidate<'a>>>,
+    candidates: Option<List<Candidate<'a>>>,
     #[serde(borrow)]
     prompt_feedback: Option<&'a RawValue>,
     usage_metadata: Option<Counts>,
@@ -46,7 +46,7 @@ struct Candidate<'a> {
 #[derive(Deserialize)]
 struct Parts<'a> {
     #[serde(borrow)]
-    parts: Option<Vec<&'a RawValue>>,
+    parts: Option<List<&'a RawValue>>,
 }
 
 /// What is read of a part.
@@ -54,7 +54,7 @@ struct Parts<'a> {
 #[serde(rename_all = "camelCase")]
 struct Part<'a> {
     #[serde(borrow)]
-    text: Option<&'a RawValue>,
+    text: Option<Str<'a>>,
     #[serde(default)]
     thought: bool,
     #[serde(borrow)]
@@ -112,11 +112,8 @@ impl Counts {
 #[derive(Default)]
 pub(in super::super) struct Content {
     blocks: Vec<Block>,
-    usage: Option<Usage>,
-    model: Option<String>,
-    input_transformations: Option<String>,
+    told: Told,
     stop: Option<Stop>,
-    output_bytes: u64,
 }
 
 impl Reader for Content {
@@ -127,13 +124,15 @@ impl Reader for Content {
         if event.name == b"error" {
             return Err(error::in_reply(event.data));
         }
-        let frame: Frame<'_> = frame(event.data)?;
-        self.take(frame, event.data, deltas)
+        self.take(frame(event.data)?, event.data, deltas)
+    }
+
+    fn blocks(&self) -> usize {
+        self.blocks.len()
     }
 
     fn whole(&mut self, body: &[u8]) -> Result<(), ModelError> {
-        let frame: Frame<'_> = serde_json::from_slice(body).map_err(|error| malformed_body(&error, body))?;
-        self.take(frame, body, &mut Vec::new())?;
+        self.take(whole(body)?, body, &mut Vec::new())?;
         if self.stop.is_some() { Ok(()) } else { Err(ModelError::Malformed("neither a reply nor an error".into())) }
     }
 
@@ -143,18 +142,11 @@ impl Reader for Content {
 
     fn reply(&mut self) -> Result<Reply, ModelError> {
         let stop = self.stop.take().unwrap_or(Stop::End);
-        let (blocks, stop) = settle(std::mem::take(&mut self.blocks), stop);
-        Ok(Reply {
-            blocks,
-            stop,
-            usage: self.usage.take(),
-            model: self.model.take(),
-            input_transformations: self.input_transformations.take(),
-        })
+        Ok(self.told.reply(std::mem::take(&mut self.blocks), stop))
     }
 
     fn partial(&self) -> Partial {
-        Partial { text: blocks_text(&self.blocks), usage: self.usage.clone(), output_bytes: self.output_bytes }
+        self.told.partial(blocks_text(&self.blocks))
     }
 }
 
@@ -165,16 +157,10 @@ impl Content {
         }
         // Each report is of the whole so far: the last one counts.
         if let Some(usage) = frame.usage_metadata.as_ref().and_then(Counts::usage) {
-            self.usage = Some(usage);
+            self.told.usage = Some(usage);
         }
-        // Named with each event.
-        let named = |model: &Str<'_>| !model.is_empty() && self.model.as_deref() != Some(model);
-        if let Some(model) = frame.model_version.filter(named) {
-            self.model = Some(model.0.into_owned());
-        }
-        if let Some(what) = frame.input_transformations.filter(|what| !json::is_hollow(what)) {
-            self.input_transformations = Some(what.get().to_owned());
-        }
+        self.told.named(frame.model_version.as_deref());
+        self.told.transformed(frame.input_transformations);
         let blocked = |raw: &&RawValue| {
             let feedback: Option<Feedback> = serde_json::from_str(raw.get()).ok();
             let reason = feedback.and_then(|feedback| feedback.block_reason);
@@ -185,7 +171,8 @@ impl Content {
             deltas.push(Delta::Other);
         }
         for candidate in frame.candidates.into_iter().flatten().filter(|candidate| candidate.index == 0) {
-            for part in candidate.content.iter().filter_map(|content| content.parts.as_ref()).flatten() {
+            for part in candidate.content.iter().filter_map(|content| content.parts.as_ref()).flat_map(|parts| &parts.0)
+            {
                 self.part(part, deltas)?;
             }
             let reason = candidate.finish_reason.as_deref().unwrap_or_default();
@@ -207,14 +194,14 @@ impl Content {
         if let Some(call) = part.function_call {
             return self.call(raw, &call, deltas);
         }
-        let Some(sent) = part.text else {
-            self.output_bytes += raw.get().len() as u64;
+        let Some(text) = part.text else {
+            self.told.output_bytes += raw.get().len() as u64;
             self.blocks.push(Block::Raw { raw: raw.get().to_owned() });
             deltas.push(Delta::Other);
             return Ok(());
         };
-        let text: String = read(sent)?;
-        self.output_bytes += text.len() as u64;
+        let text = text.0.into_owned();
+        self.told.output_bytes += text.len() as u64;
         let nothing = text.is_empty();
         match (part.thought, signed) {
             (true, true) => {
@@ -228,6 +215,7 @@ impl Content {
             // Nothing but a signature.
             (false, true) if nothing => self.blocks.push(Block::Raw { raw: raw.get().to_owned() }),
             (false, true) => {
+                let sent = need(read::<Fields<'_>>(raw)?.get("text"), "text", raw.get().as_bytes())?;
                 self.blocks.extend(envelope::around(Holds::Text, raw.get(), sent.get(), &json::string(&text)));
                 self.blocks.push(Block::Text { text: text.clone() });
             }
@@ -256,7 +244,7 @@ impl Content {
         let Some(name) = call.name.clone().filter(|name| !name.is_empty()) else {
             return Err(ModelError::Malformed("a tool call without a name".into()));
         };
-        self.output_bytes += raw.get().len() as u64;
+        self.told.output_bytes += raw.get().len() as u64;
         let arguments = call.args.map(RawValue::get).filter(|args| *args != "null");
         if let Some(arguments) = arguments {
             self.blocks.extend(envelope::around(Holds::Call, raw.get(), arguments, arguments));

@@ -42,6 +42,10 @@ struct Open {
 pub(super) struct Calls(Vec<Open>);
 
 impl Calls {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Takes a piece; returns how many bytes of a call it brought.
     pub fn push(&mut self, delta: &CallDelta<'_>) -> usize {
         let id = delta.id.as_deref().unwrap_or_default();

@@ -3,23 +3,24 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::super::super::error::ModelError;
 use super::super::super::reply::{Delta, Partial, Reply, Stop, blocks_text};
 use super::super::error;
-use super::super::json::{self, Assembled, Fields, Str};
+use super::super::json::{self, Assembled, Fields, List, Said, Str};
 use super::super::sse::Event;
-use super::super::stream::{Reader, frame, malformed, malformed_body, read, settle, text};
+use super::super::stream::{Reader, Told, frame, read, whole};
 use super::calls::{CallDelta, Calls};
 use crate::event::Usage;
 use crate::session::Block;
 
-/// One chunk, or a whole completion. What is large and seldom there is boxed: each chunk is moved about.
+/// One chunk, or a whole completion. What is large is boxed: chunks and choices are moved about a lot.
 #[derive(Deserialize)]
 struct Chunk<'a> {
     #[serde(borrow)]
-    choices: Option<Vec<Choice<'a>>>,
+    choices: Option<List<Choice<'a>>>,
     usage: Option<Box<Counts>>,
     x_groq: Option<Groq>,
     #[serde(borrow)]
@@ -37,7 +38,7 @@ struct Choice<'a> {
     #[serde(default)]
     index: u64,
     #[serde(borrow)]
-    delta: Option<Message<'a>>,
+    delta: Option<Box<Message<'a>>>,
     #[serde(borrow)]
     message: Option<Box<Message<'a>>>,
     #[serde(borrow)]
@@ -49,20 +50,20 @@ struct Choice<'a> {
 
 #[derive(Deserialize)]
 struct Message<'a> {
+    role: Option<IgnoredAny>,
+    /// A list of parts comes from Mistral.
     #[serde(borrow)]
-    role: Option<Str<'a>>,
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
+    content: Option<Said<'a, &'a RawValue>>,
     #[serde(borrow)]
     reasoning_content: Option<&'a RawValue>,
     #[serde(borrow)]
     reasoning: Option<&'a RawValue>,
     #[serde(borrow)]
-    reasoning_details: Option<Vec<&'a RawValue>>,
+    reasoning_details: Option<List<&'a RawValue>>,
     #[serde(borrow)]
     refusal: Option<Str<'a>>,
     #[serde(borrow)]
-    tool_calls: Option<Vec<CallDelta<'a>>>,
+    tool_calls: Option<List<CallDelta<'a>>>,
 }
 
 /// A part of a content that is a list.
@@ -147,14 +148,11 @@ pub(in super::super) struct Chat {
     details: Vec<Detail>,
     refusal: String,
     calls: Calls,
-    usage: Option<Usage>,
-    model: Option<String>,
-    input_transformations: Option<String>,
+    told: Told,
     finish_reason: Option<String>,
     seen_choice: bool,
     /// `[DONE]` was seen: nothing after it counts.
     over: bool,
-    output_bytes: u64,
 }
 
 /// One element of `reasoning_details` (OpenRouter and Vercel), joined from its pieces.
@@ -179,9 +177,12 @@ impl Reader for Chat {
         self.take(frame(event.data)?, event.data, deltas)
     }
 
+    fn blocks(&self) -> usize {
+        self.content.len() + self.details.len() + self.calls.len()
+    }
+
     fn whole(&mut self, body: &[u8]) -> Result<(), ModelError> {
-        let chunk: Chunk<'_> = serde_json::from_slice(body).map_err(|error| malformed_body(&error, body))?;
-        self.take(chunk, body, &mut Vec::new())?;
+        self.take(whole(body)?, body, &mut Vec::new())?;
         if !self.seen_choice {
             return Err(ModelError::Malformed("a completion without a choice".into()));
         }
@@ -213,18 +214,11 @@ impl Reader for Chat {
             "content_filter" | "refusal" | "safety" | "sensitive" => Stop::Refused(reason),
             _ => Stop::Other(reason),
         };
-        let (blocks, stop) = settle(blocks, stop);
-        Ok(Reply {
-            blocks,
-            stop,
-            usage: self.usage.take(),
-            model: self.model.take(),
-            input_transformations: self.input_transformations.take(),
-        })
+        Ok(self.told.reply(blocks, stop))
     }
 
     fn partial(&self) -> Partial {
-        Partial { text: blocks_text(&self.content), usage: self.usage.clone(), output_bytes: self.output_bytes }
+        self.told.partial(blocks_text(&self.content))
     }
 }
 
@@ -234,12 +228,8 @@ impl Chat {
         if flat || chunk.error.is_some_and(|error| !json::is_hollow(error)) {
             return Err(error::in_reply(data));
         }
-        if self.model.is_none() {
-            self.model = chunk.model.filter(|model| !model.is_empty()).map(|model| model.0.into_owned());
-        }
-        if let Some(what) = chunk.input_transformations.filter(|what| !json::is_hollow(what)) {
-            self.input_transformations = Some(what.get().to_owned());
-        }
+        self.told.named(chunk.model.as_deref());
+        self.told.transformed(chunk.input_transformations);
         // Reports are of the whole so far: the last one counts.
         self.report(chunk.x_groq.and_then(|groq| groq.usage), deltas);
         for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index == 0) {
@@ -247,8 +237,8 @@ impl Chat {
             if let Some(error) = choice.error.filter(|error| !json::is_hollow(error)) {
                 return Err(error::in_reply(error.get().as_bytes()));
             }
-            for message in choice.delta.into_iter().chain(choice.message.map(|message| *message)) {
-                self.grow(message, deltas)?;
+            for message in [choice.delta, choice.message].into_iter().flatten() {
+                self.grow(*message, deltas)?;
             }
             self.report(choice.usage, deltas);
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
@@ -272,7 +262,7 @@ impl Chat {
 
     fn report(&mut self, counts: Option<Box<Counts>>, deltas: &mut Vec<Delta>) {
         if let Some(usage) = counts.and_then(|counts| counts.usage()) {
-            self.usage = Some(usage);
+            self.told.usage = Some(usage);
             deltas.push(Delta::Other);
         }
     }
@@ -293,14 +283,16 @@ impl Chat {
                 deltas.push(Delta::Other);
             }
         }
-        if let Some(content) = message.content {
-            self.contents(content, deltas)?;
+        match message.content {
+            Some(Said::Text(text)) => self.say(text, deltas),
+            Some(Said::Parts(parts)) => parts.into_iter().try_for_each(|part| self.part(part, deltas))?,
+            None => {}
         }
         if let Some(refusal) = message.refusal.filter(|refusal| !refusal.is_empty()) {
             self.refuse(&refusal, deltas);
         }
-        for call in message.tool_calls.iter().flatten() {
-            self.output_bytes += self.calls.push(call) as u64;
+        for call in message.tool_calls.into_iter().flatten() {
+            self.told.output_bytes += self.calls.push(&call) as u64;
             deltas.push(Delta::Call);
         }
         if deltas.len() == before && message.role.is_some() {
@@ -313,7 +305,7 @@ impl Chat {
         if text.is_empty() {
             return;
         }
-        self.output_bytes += text.len() as u64;
+        self.told.output_bytes += text.len() as u64;
         match self.content.last_mut() {
             Some(Block::Text { text: all }) => all.push_str(&text),
             _ => self.content.push(Block::Text { text: text.to_string() }),
@@ -325,35 +317,27 @@ impl Chat {
         if text.is_empty() {
             return;
         }
-        self.output_bytes += text.len() as u64;
+        self.told.output_bytes += text.len() as u64;
         self.reasoning.push_str(&text);
         deltas.push(Delta::Thinking(text.into_owned()));
     }
 
     fn refuse(&mut self, text: &str, deltas: &mut Vec<Delta>) {
-        self.output_bytes += text.len() as u64;
+        self.told.output_bytes += text.len() as u64;
         self.refusal.push_str(text);
         deltas.push(Delta::Other);
     }
 
-    /// A content is a string, or (Mistral) a list of parts.
-    fn contents(&mut self, raw: &RawValue, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        if !raw.get().starts_with('[') {
-            self.say(text(raw)?, deltas);
-            return Ok(());
-        }
-        let wrong = |error| malformed(&error, raw.get().as_bytes());
-        for part in read::<Vec<&RawValue>>(raw)? {
-            let known: Part<'_> = serde_json::from_str(part.get()).map_err(wrong)?;
-            match (known.kind.as_deref(), known.text, known.thinking, known.refusal) {
-                (Some("text"), Some(text), ..) => self.say(text.into(), deltas),
-                (Some("thinking"), _, Some(thinking), _) => self.think(thinking_text(thinking), deltas),
-                (Some("refusal"), _, _, Some(refusal)) => self.refuse(&refusal, deltas),
-                _ => {
-                    self.output_bytes += part.get().len() as u64;
-                    self.content.push(Block::Raw { raw: part.get().to_owned() });
-                    deltas.push(Delta::Other);
-                }
+    fn part(&mut self, raw: &RawValue, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        let part: Part<'_> = read(raw)?;
+        match (part.kind.as_deref(), part.text, part.thinking, part.refusal) {
+            (Some("text"), Some(text), ..) => self.say(text.into(), deltas),
+            (Some("thinking"), _, Some(thinking), _) => self.think(thinking_text(thinking), deltas),
+            (Some("refusal"), _, _, Some(refusal)) => self.refuse(&refusal, deltas),
+            _ => {
+                self.told.output_bytes += raw.get().len() as u64;
+                self.content.push(Block::Raw { raw: raw.get().to_owned() });
+                deltas.push(Delta::Other);
             }
         }
         Ok(())
@@ -361,8 +345,8 @@ impl Chat {
 
     /// Pieces of readable reasoning are joined by type and index; everything else stays as it came.
     fn detail(&mut self, raw: &RawValue) -> Result<(), ModelError> {
-        self.output_bytes += raw.get().len() as u64;
-        let fields = Fields::parse(raw).map_err(|error| malformed(&error, raw.get().as_bytes()))?;
+        self.told.output_bytes += raw.get().len() as u64;
+        let fields: Fields<'_> = read(raw)?;
         let kind = fields.get("type").and_then(json::as_string).unwrap_or_default();
         let index = fields.get("index").map(RawValue::get);
         let joinable = matches!(&*kind, "reasoning.text" | "reasoning.summary");

@@ -7,9 +7,9 @@ use super::super::super::error::ModelError;
 use super::super::super::reply::{Delta, Partial, Reply, Stop};
 use super::super::envelope::{self, Holds};
 use super::super::error;
-use super::super::json::{self, Str};
+use super::super::json::{self, List, Str};
 use super::super::sse::Event;
-use super::super::stream::{Reader, frame, malformed_body, need, read, settle, text};
+use super::super::stream::{Reader, Told, frame, need, read, text, whole};
 use crate::event::Usage;
 use crate::session::Block;
 
@@ -36,7 +36,7 @@ struct Body<'a> {
     status: Option<String>,
     model: Option<String>,
     #[serde(borrow)]
-    output: Option<Vec<&'a RawValue>>,
+    output: Option<List<&'a RawValue>>,
     usage: Option<Counts>,
     incomplete_details: Option<Incomplete>,
     #[serde(borrow)]
@@ -134,12 +134,9 @@ struct Open {
 #[derive(Default)]
 pub(in super::super) struct Response {
     items: Vec<Open>,
-    usage: Option<Usage>,
-    model: Option<String>,
-    input_transformations: Option<String>,
+    told: Told,
     /// Set by the event that ends a reply; nothing after it counts.
     stop: Option<Stop>,
-    output_bytes: u64,
 }
 
 impl Reader for Response {
@@ -175,25 +172,25 @@ impl Reader for Response {
             }
             "response.output_text.delta" => {
                 let more = text(need(frame.delta, "delta", event.data)?)?;
-                self.output_bytes += more.len() as u64;
+                self.told.output_bytes += more.len() as u64;
                 self.open(frame.output_index, frame.item_id.as_deref()).grown.push_str(&more);
                 deltas.push(if more.is_empty() { Delta::Other } else { Delta::Text(more.into_owned()) });
             }
             "response.refusal.delta" => {
                 let more = text(need(frame.delta, "delta", event.data)?)?;
-                self.output_bytes += more.len() as u64;
+                self.told.output_bytes += more.len() as u64;
                 self.open(frame.output_index, frame.item_id.as_deref()).refusal.push_str(&more);
                 deltas.push(Delta::Other);
             }
             "response.function_call_arguments.delta" => {
                 let more = text(need(frame.delta, "delta", event.data)?)?;
-                self.output_bytes += more.len() as u64;
+                self.told.output_bytes += more.len() as u64;
                 self.open(frame.output_index, frame.item_id.as_deref()).grown.push_str(&more);
                 deltas.push(Delta::Call);
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 let more = text(need(frame.delta, "delta", event.data)?)?;
-                self.output_bytes += more.len() as u64;
+                self.told.output_bytes += more.len() as u64;
                 deltas.push(if more.is_empty() { Delta::Other } else { Delta::Thinking(more.into_owned()) });
             }
             "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
@@ -207,8 +204,12 @@ impl Reader for Response {
         Ok(())
     }
 
+    fn blocks(&self) -> usize {
+        self.items.len()
+    }
+
     fn whole(&mut self, body: &[u8]) -> Result<(), ModelError> {
-        let response: Body<'_> = serde_json::from_slice(body).map_err(|error| malformed_body(&error, body))?;
+        let response: Body<'_> = whole(body)?;
         if response.status.is_none() && response.error.is_some_and(|error| !json::is_hollow(error)) {
             return Err(error::in_reply(body));
         }
@@ -240,33 +241,22 @@ impl Reader for Response {
         {
             return Err(ModelError::Malformed("a tool call without a name".into()));
         }
-        let (blocks, stop) = settle(blocks, stop);
-        Ok(Reply {
-            blocks,
-            stop,
-            usage: self.usage.take(),
-            model: self.model.take(),
-            input_transformations: self.input_transformations.take(),
-        })
+        Ok(self.told.reply(blocks, stop))
     }
 
     fn partial(&self) -> Partial {
         let texts = self.items.iter().filter(|item| item.kind != "function_call").map(|item| item.grown.as_str());
-        Partial { text: texts.collect(), usage: self.usage.clone(), output_bytes: self.output_bytes }
+        self.told.partial(texts.collect())
     }
 }
 
 impl Response {
     fn header(&mut self, body: &Body<'_>) {
-        if let Some(model) = body.model.as_ref().filter(|model| !model.is_empty()) {
-            self.model = Some(model.clone());
-        }
+        self.told.named(body.model.as_deref());
         if let Some(usage) = body.usage.as_ref().and_then(Counts::usage) {
-            self.usage = Some(usage);
+            self.told.usage = Some(usage);
         }
-        if let Some(what) = body.input_transformations.filter(|what| !json::is_hollow(what)) {
-            self.input_transformations = Some(what.get().to_owned());
-        }
+        self.told.transformed(body.input_transformations);
     }
 
     /// The item that an event means: by its place in the output, by its id where no place is named, else the last.
@@ -334,7 +324,7 @@ impl Response {
             deltas.push(if item.call_id.is_some() { Delta::Call } else { Delta::Other });
         }
         if silent || !whole {
-            self.output_bytes += raw.get().len() as u64;
+            self.told.output_bytes += raw.get().len() as u64;
         }
         Ok(())
     }
@@ -342,7 +332,7 @@ impl Response {
     fn end(&mut self, body: &Body<'_>, status: &str) -> Result<(), ModelError> {
         self.header(body);
         // Some servers tell their items only here.
-        let output = body.output.as_deref().unwrap_or_default();
+        let output = body.output.as_ref().map_or(&[][..], |output| &output.0);
         if !output.is_empty() && (self.items.is_empty() || self.items.iter().any(|item| item.done.is_none())) {
             self.items.clear();
             for raw in output {
@@ -461,7 +451,7 @@ fn parts(content: Option<&RawValue>) -> Result<Vec<Part<'_>>, ModelError> {
         None => Ok(Vec::new()),
         Some(raw) if raw.get() == "null" => Ok(Vec::new()),
         Some(raw) if raw.get().starts_with('"') => Ok(vec![Part { kind: None, text: Some(raw), refusal: None }]),
-        Some(raw) => read(raw),
+        Some(raw) => read::<List<_>>(raw).map(|parts| parts.0),
     }
 }
 
