@@ -185,6 +185,7 @@ impl Go<'_> {
             summarize: summary_markdown,
             replayed: None,
         };
+        let kept = parts.copy.as_ref().map(|copy| copy.to_string_lossy().into_owned());
         let mut signals = Some(signals);
         let mut result = match Run::prepare(parts, &mut signals).await {
             Ok(run) if ephemeral.is_some() => run.drive(signals).await,
@@ -196,7 +197,10 @@ impl Go<'_> {
                     never = serve(desk) => match never {},
                 }
             }
-            Err(cause) => give_up(&world, &session, run_id, cause, earlier.is_none()).await,
+            Err(cause) => {
+                let result = give_up(&world, &session, run_id, cause, earlier.is_none()).await;
+                RunResult { copy: kept, ..result }
+            }
         };
         let undelivered = steering.borrow().len();
         if undelivered > 0 {

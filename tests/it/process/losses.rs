@@ -2,8 +2,11 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use spettro::process::sandbox::{Places, Policy, Wanted};
 use spettro::process::{LEDGER_NAME, sweep};
 use spettro::world::{Ending, Exec, JobState};
 
@@ -94,6 +97,50 @@ isolated_tests! {
         let third = children(zygote)[0];
         kill(zygote);
         eventually("it is dead", || !alive(third)).await;
+        assert_exited(&runner.run("exit 4").await, 4);
+    }
+
+    async fn an_order_of_confinement_survives_the_supervisor_that_waits_ahead(runner) {
+        let zygote = runner.process.zygote().unwrap();
+        let (killed, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let killing = {
+            let (killed, over) = (killed.clone(), over.clone());
+            // A thread of its own: while the runner waits for an answer, its one thread can do nothing.
+            std::thread::spawn(move || {
+                let begun = Instant::now();
+                while !over.load(Ordering::Relaxed) {
+                    if begun.elapsed() > Duration::from_secs(60) {
+                        eprintln!("an order is not answered");
+                        std::process::abort();
+                    }
+                    for ahead in children(zygote).into_iter().filter_map(rustix::process::Pid::from_raw) {
+                        // One that is gone already counts as well.
+                        let _gone = rustix::process::kill_process(ahead, rustix::process::Signal::KILL);
+                        killed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            })
+        };
+        let dir = runner.dir.path().canonicalize().unwrap();
+        let policy = Policy::new(
+            &Wanted::default(),
+            &Places {
+                workspace: &dir,
+                home: None,
+                account_home: None,
+                stores: Vec::new(),
+                goal_file: None,
+                temporary: &dir,
+                variable: &|_| None,
+            },
+        )
+        .unwrap();
+        while killed.load(Ordering::Relaxed) < 200 {
+            runner.process.confine(&policy).unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+        killing.join().unwrap();
+        assert_eq!(runner.process.zygote(), Some(zygote));
         assert_exited(&runner.run("exit 4").await, 4);
     }
 
