@@ -34,7 +34,7 @@ fn without_a_policy_a_run_takes_what_there_is_and_says_what_is_missing() {
             .collect();
         assert_eq!(found, names, "{level}");
         assert_eq!(finished.events_of("run.started").pop().expect("an event")["sandbox"], level.as_str());
-        let summary = std::fs::read_to_string(newest(cell).join("summary.md")).expect("a summary");
+        let summary = std::fs::read_to_string(cell.sandbox.session_dir().join("summary.md")).expect("a summary");
         assert!(summary.contains("pretending Landlock"), "{summary}");
         let told = finished.stderr.lines().filter(|line| line.contains(&level)).count();
         assert_eq!(told, 1, "{}", finished.stderr);
