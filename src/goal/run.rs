@@ -167,7 +167,9 @@ impl Run {
         }
 
         let started = parts.world.clock.elapsed();
-        if !resumed {
+        let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
+        // Before the first baseline nobody has worked here: a setup that was broken off is run again.
+        if found.borrow().is_none() {
             tokio::select! {
                 biased;
                 done = setup(&parts) => done?,
@@ -206,7 +208,6 @@ impl Run {
         let put_back =
             parts.lines.iter().filter(|line| matches!(&line.fact, Fact::Notice { code, .. } if code == PUT_BACK));
         let put_back = put_back.count() as u64;
-        let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
         let (gate, baseline) = if found.borrow().is_some() {
             if witness.is_some()
                 && let Err(error) = tree.borrow_mut().digest(&parts.world)

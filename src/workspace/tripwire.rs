@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::CWD;
@@ -336,13 +336,7 @@ impl Tripwire {
     /// Whether a submodule with these settings has its files where submodules have them: in the repository's own.
     fn is_within(&self, config: &Path, worktree: &str) -> bool {
         let (Some(repository), Some(folder)) = (&self.repository, config.parent()) else { return false };
-        let mut files = PathBuf::new();
-        for part in folder.join(worktree).components() {
-            match part {
-                Component::ParentDir => drop(files.pop()),
-                part => files.push(part),
-            }
-        }
+        let files = places::plain(&folder.join(worktree));
         files.starts_with(&repository.top) && !files.starts_with(&repository.common_dir)
     }
 

@@ -1,6 +1,6 @@
 //! Where git has settings and hooks, and which settings run a program.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::Repository;
 use crate::world::World;
@@ -8,13 +8,25 @@ use crate::world::World;
 /// Of the folders below `modules`, those of submodules and above them, so many are looked into.
 const MOST_FOLDERS: usize = 4_000;
 
+/// A path without `..`, as if it had no links.
+pub(super) fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
 /// The repository around a folder, its own folders without links: a link that is changed leads elsewhere.
 pub(super) fn found(folder: &Path) -> Option<Repository> {
     let repository = Repository::around(folder)?;
-    let plain = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     Some(Repository {
-        git_dir: plain(&repository.git_dir),
-        common_dir: plain(&repository.common_dir),
+        git_dir: real(&repository.git_dir),
+        common_dir: real(&repository.common_dir),
         top: repository.top,
     })
 }
@@ -74,7 +86,7 @@ pub(super) fn included(file: &Path, content: &[u8]) -> Vec<PathBuf> {
             // `~` is the home directory, where commands cannot write.
             let path = file.parent().unwrap_or(file).join(&value);
             if !value.is_empty() && !value.starts_with('~') {
-                found.push(path.canonicalize().unwrap_or(path));
+                found.push(path.canonicalize().unwrap_or_else(|_| plain(&path)));
             }
         }
     }
