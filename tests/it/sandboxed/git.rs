@@ -30,7 +30,7 @@ fn pushing_tracking_and_user_settings_are_no_policy() {
             "git push -q -u origin main && git checkout -q -b side --track origin/main && git config user.email me@example.org \
              && git config branch.side.remote && git config user.email && echo all-done",
         );
-        assert!(told.ends_with("origin\nme@example.org\nall-done"), "{user:?}: {told}");
+        assert!(told.trim_end().ends_with("origin\nme@example.org\nall-done"), "{user:?}: {told}");
     }
 }
 
@@ -75,7 +75,7 @@ fn file_tools_end_where_commands_do() {
         let outside = cell.sandbox.root().join("outside");
         std::fs::create_dir(&outside).expect("a folder");
         std::fs::write(outside.join("theirs"), "theirs\n").expect("a file");
-        cell.sandbox.sh("ln -s ../outside link; ln -s ../outside/theirs file");
+        cell.sandbox.sh("mkdir a; ln -s ../outside link; ln -s ../outside/theirs file");
         cell.sandbox.write(cell.sandbox.home().join(".ssh/id"), "the key\n");
         let absolute = outside.join("new").display().to_string();
         let key = cell.sandbox.home().join(".ssh/id").display().to_string();
@@ -92,9 +92,7 @@ fn file_tools_end_where_commands_do() {
         let script = calls.iter().fold(Script::new(), |script, (tool, call)| script.agent(Reply::call(tool, call.clone())));
         let (provider, goal) = cell.scripted(script.agent(Reply::complete("done")).judge(met()), "");
         let finished = cell.finish(&goal).expect_code(0);
-        let refused = finished.events_of("tool.finished");
-        let refused = refused.iter().filter(|event| event["status"] == "refused").count();
-        assert_eq!(refused, calls.len(), "{user:?}: {}", finished.stdout);
+        assert_eq!(finished.events_of("tool.denied").len(), calls.len(), "{user:?}: {}", finished.stdout);
         let told: String = provider.agent_requests().iter().map(|request| request.text()).collect();
         assert!(!told.contains("the key\n"), "{user:?}");
         assert_eq!(std::fs::read_to_string(outside.join("theirs")).expect("it stands"), "theirs\n");
