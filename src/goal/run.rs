@@ -167,14 +167,13 @@ impl Run {
         }
 
         let started = parts.world.clock.elapsed();
-        let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
-        // Before the first baseline nobody has worked here: a setup that was broken off is run again.
-        if found.borrow().is_none() {
+        // A run that died before its first iteration may have died in its setup.
+        if state.iteration == 0 {
             tokio::select! {
                 biased;
                 done = setup(&parts) => done?,
                 () = interrupts(signals, &parts.session, &parts.halt, &Heard { stopping: &|_| {}, status: &String::new }) => {}
-                () = time_is_up(&parts) => {}
+                () = time_is_up(&parts, state.active_ms) => {}
             }
         }
         let gateway = Rc::new(Gateway::new(GatewayParts {
@@ -208,6 +207,7 @@ impl Run {
         let put_back =
             parts.lines.iter().filter(|line| matches!(&line.fact, Fact::Notice { code, .. } if code == PUT_BACK));
         let put_back = put_back.count() as u64;
+        let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
         let (gate, baseline) = if found.borrow().is_some() {
             if witness.is_some()
                 && let Err(error) = tree.borrow_mut().digest(&parts.world)

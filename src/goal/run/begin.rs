@@ -58,9 +58,9 @@ pub(super) async fn setup(parts: &RunParts) -> Result<(), Cause> {
 }
 
 /// Halts a run whose setup alone has used up the time. Never returns. In a replay time has no limit.
-pub(super) async fn time_is_up(parts: &RunParts) {
+pub(super) async fn time_is_up(parts: &RunParts, active_ms: u64) {
     if let (Some(limit), None) = (parts.config.limits.time_ms, &parts.replayed) {
-        parts.world.clock.sleep(Duration::from_millis(limit)).await;
+        parts.world.clock.sleep(Duration::from_millis(limit.saturating_sub(active_ms))).await;
         parts.halt.set(Why::TimeLimit);
     }
     std::future::pending().await

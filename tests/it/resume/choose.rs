@@ -250,7 +250,7 @@ fn a_session_folder_of_ones_own_is_named_in_the_resume_command() {
 #[test]
 fn a_run_ended_before_its_first_request_can_be_gone_on_with() {
     let scene =
-        Scene::new(script(1), &format!("{GOAL}setup: [\"test -e go || {{ echo $$ >> pids; sleep 1000; }}; echo again >> ready\"]\n"));
+        Scene::new(script(1), &format!("{GOAL}setup: [\"test -e go || {{ echo $$ >> pids; sleep 1000; }}\"]\n"));
     let running = scene.start();
     let pids = super::support::wait_for_pids(&scene, 1);
     running.kill();
@@ -258,6 +258,5 @@ fn a_run_ended_before_its_first_request_can_be_gone_on_with() {
     scene.sandbox.write("go", "");
     let finished = scene.resume(&[]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    assert_eq!(scene.sandbox.read("ready"), "again\n", "the setup that was broken off is run again, once");
     scene.provider.finish();
 }
