@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::event::{Lane, Leaked};
 use crate::world::{
-    Boxed, Command, Exec, ExecError, Finished, HttpRequest, HttpResponse, JobInfo, PageRequest, Transport, TransportError,
+    Boxed, Command, Exec, ExecError, Finished, HttpRequest, HttpResponse, JobInfo, PageRequest, Transport,
+    TransportError,
 };
 
 /// Recorded lanes, and everything else over the network: the agent's replies may be recorded, the judge's live.

@@ -32,7 +32,9 @@ impl Taken {
         });
         match error {
             TransportError::Connect(text) | TransportError::Reset(text) => ModelError::Network(text.clone()),
-            TransportError::Unsendable(text) | TransportError::Refused(text) => ModelError::InvalidRequest(text.clone()),
+            TransportError::Unsendable(text) | TransportError::Refused(text) => {
+                ModelError::InvalidRequest(text.clone())
+            }
             TransportError::Timeout => ModelError::Timeout("the connection".to_owned()),
             TransportError::Miss(text) => ModelError::Miss(text.clone()),
         }

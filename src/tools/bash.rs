@@ -109,7 +109,9 @@ fn report(mut finished: Finished, timeout: Duration, options: &ToolOptions) -> V
         line(&format!("[hint: {hint}]"));
     }
     if unlocked {
-        line("[hint: git says so in a linked worktree after every commit; the commit is made. The main repository's own files are not writable here.]");
+        line(
+            "[hint: git says so in a linked worktree after every commit; the commit is made. The main repository's own files are not writable here.]",
+        );
     }
     if raw.is_empty() { b"[no output]".to_vec() } else { raw }
 }

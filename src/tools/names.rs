@@ -88,13 +88,7 @@ impl Tool {
     pub(super) const fn spools(self) -> bool {
         matches!(
             self,
-            Tool::Bash
-                | Tool::JobOutput
-                | Tool::FileRead
-                | Tool::FileEdit
-                | Tool::Grep
-                | Tool::Glob
-                | Tool::WebFetch
+            Tool::Bash | Tool::JobOutput | Tool::FileRead | Tool::FileEdit | Tool::Grep | Tool::Glob | Tool::WebFetch
         )
     }
 }

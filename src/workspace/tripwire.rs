@@ -170,7 +170,8 @@ impl Tripwire {
             let Some(path) = new.pop() else { return };
             let Some(Watched { good: Holds::File { content, .. }, .. }) = self.watched.get(&path) else { continue };
             for file in included(&path, content) {
-                let near = [&self.root, &repository.top, &repository.common_dir].iter().any(|top| file.starts_with(top));
+                let near =
+                    [&self.root, &repository.top, &repository.common_dir].iter().any(|top| file.starts_with(top));
                 if near && !self.watched.contains_key(&file) {
                     self.watch(file.clone(), Kind::Config);
                     new.push(file);
@@ -321,7 +322,8 @@ impl Tripwire {
             return Ok(vec!["no configuration any more".to_owned()]);
         };
         let mut new: Vec<String> = Vec::new();
-        let own = |name: &str, value: &str| kind == Kind::Module && name == "core.worktree" && self.is_within(path, value);
+        let own =
+            |name: &str, value: &str| kind == Kind::Module && name == "core.worktree" && self.is_within(path, value);
         let counts = |name: &str, value: &str| runs_a_program(name, value) && !own(name, value);
         for setting in settings.into_iter().filter(|(name, value)| counts(name, value)) {
             match known.iter().position(|other| *other == setting) {

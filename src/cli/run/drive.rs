@@ -112,7 +112,9 @@ impl Go<'_> {
                 let to = place.home.join("workspaces").join(session.id());
                 match copy(&world, &to, &project, earlier.is_some(), &mut notes) {
                     Ok(copy) => Some(copy),
-                    Err(failure) => return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none(), None).await),
+                    Err(failure) => {
+                        return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none(), None).await);
+                    }
                 }
             }
         };
@@ -127,7 +129,9 @@ impl Go<'_> {
         };
         let (level, policy) = match confined {
             Ok(confined) => confined,
-            Err(failure) => return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none(), copy.as_deref()).await),
+            Err(failure) => {
+                return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none(), copy.as_deref()).await);
+            }
         };
         let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
         let mut own = own_dirs(&place.home, &place.session_root, &roots.real);

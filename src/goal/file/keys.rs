@@ -285,7 +285,11 @@ pub(super) const GOAL: &[Key] = &[
     key(
         "tools",
         Kind::Map(&[
-            key("allow", Kind::List { of: &Kind::Tool { later: false }, most: 50 }, "only these (default: all but `web-fetch`)"),
+            key(
+                "allow",
+                Kind::List { of: &Kind::Tool { later: false }, most: 50 },
+                "only these (default: all but `web-fetch`)",
+            ),
             key("deny", Kind::List { of: &Kind::Tool { later: true }, most: 50 }, "none of these").or("[]"),
             key(
                 "web_private",

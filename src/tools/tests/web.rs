@@ -56,10 +56,7 @@ fn to(url: &str) -> Result<HttpResponse, TransportError> {
     answer(302, &[("location", url)], &[])
 }
 
-fn rig(
-    network: Network,
-    answers: impl IntoIterator<Item = Result<HttpResponse, TransportError>>,
-) -> (Rig, Rc<Site>) {
+fn rig(network: Network, answers: impl IntoIterator<Item = Result<HttpResponse, TransportError>>) -> (Rig, Rc<Site>) {
     let mut rig = Rig::with(|options| {
         options.allow = Some(vec!["web-fetch".into()]);
         options.web = Web { network, private: false };

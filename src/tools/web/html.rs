@@ -9,9 +9,35 @@ const MOST_UNSEEN: usize = 64;
 const RAW: [&str; 4] = ["script", "style", "textarea", "title"];
 /// Elements that stand on lines of their own.
 const BLOCKS: [&str; 29] = [
-    "address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt", "figcaption", "figure",
-    "footer", "form", "header", "html", "li", "main", "nav", "ol", "p", "section", "summary", "table", "tbody", "thead",
-    "tr", "ul", "pre",
+    "address",
+    "article",
+    "aside",
+    "blockquote",
+    "body",
+    "dd",
+    "details",
+    "div",
+    "dl",
+    "dt",
+    "figcaption",
+    "figure",
+    "footer",
+    "form",
+    "header",
+    "html",
+    "li",
+    "main",
+    "nav",
+    "ol",
+    "p",
+    "section",
+    "summary",
+    "table",
+    "tbody",
+    "thead",
+    "tr",
+    "ul",
+    "pre",
 ];
 
 /// The text of a page, without empty lines at its ends and with at most one in a row.
@@ -248,7 +274,8 @@ impl Page {
     fn end_link(&mut self) {
         let Some((href, from)) = self.link.take() else { return };
         let href = href.trim();
-        let elsewhere = !href.is_empty() && !href.starts_with('#') && !href.to_ascii_lowercase().starts_with("javascript:");
+        let elsewhere =
+            !href.is_empty() && !href.starts_with('#') && !href.to_ascii_lowercase().starts_with("javascript:");
         if elsewhere && !self.out[from.min(self.out.len())..].trim().is_empty() {
             self.out.push_str(&format!(" ({href})"));
         }
@@ -369,7 +396,9 @@ mod tests {
     #[test]
     fn a_page_made_to_be_slow_is_not() {
         // Each of these would take minutes if anything looked back over what it has read.
-        for (open, close) in [("<svg>", "</style>"), ("<a href=x>", "</a>"), ("<pre> ", "</pre>"), ("<ul>", "<li>"), ("<", "&")] {
+        for (open, close) in
+            [("<svg>", "</style>"), ("<a href=x>", "</a>"), ("<pre> ", "</pre>"), ("<ul>", "<li>"), ("<", "&")]
+        {
             let html = format!("{}{}", open.repeat(200_000), close.repeat(200_000));
             let _some = text(&html);
         }

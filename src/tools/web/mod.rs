@@ -73,9 +73,9 @@ async fn follow(at: Place<'_>, mut url: Url) -> Result<Page, ToolError> {
         let next = header(&response, "location").filter(|_| matches!(response.status, 301 | 302 | 303 | 307 | 308));
         match next {
             Some(next) => {
-                url = url.join(next).map_err(|error| {
-                    ToolError::Failed(format!("`{url}` redirects to what is no address: {error}"))
-                })?;
+                url = url
+                    .join(next)
+                    .map_err(|error| ToolError::Failed(format!("`{url}` redirects to what is no address: {error}")))?;
             }
             None => return read(url, response).await,
         }
@@ -163,7 +163,10 @@ fn shown(page: &Page, offset: u64) -> Result<Done, ToolError> {
     let text = if is_html { html::text(&text) } else { text };
     let Some(start) = usize::try_from(offset).ok().filter(|&start| start == 0 || start < text.len()) else {
         let all = thousands(text.len() as u64);
-        return Err(ToolError::argument("offset", format!("is behind the end of the page's text, which has {all} bytes")));
+        return Err(ToolError::argument(
+            "offset",
+            format!("is behind the end of the page's text, which has {all} bytes"),
+        ));
     };
     let start = text.floor_char_boundary(start);
     let mut about = format!("{}\nHTTP {}", page.url, page.status);

@@ -229,7 +229,10 @@ fn submodules_are_watched_and_theirs_too() {
 fn a_submodule_that_is_added_is_ordinary_work_unless_it_runs_something() {
     let (dir, roots) = with_submodules();
     let mut wire = wire(&dir, &roots);
-    sh(&roots.real, "git -c protocol.file.allow=always submodule --quiet add ../two two; rm -f .git/modules/two/hooks/*");
+    sh(
+        &roots.real,
+        "git -c protocol.file.allow=always submodule --quiet add ../two two; rm -f .git/modules/two/hooks/*",
+    );
     assert_eq!(settled(&mut wire), []);
     sh(&roots.real, "git -C two config core.editor ./x");
     assert_eq!(settled(&mut wire), [(".git/modules/two/config".to_owned(), vec!["core.editor".to_owned()])]);

@@ -147,7 +147,11 @@ fn a_commit_in_a_linked_worktree_works_and_the_repository_s_hooks_are_out_of_rea
         );
         // Whether git says so depends on its version. When it does, the agent is told what it means.
         let told = cell.told("", "git -c user.name=T -c user.email=t@e.org commit -q --allow-empty -m third; echo $?");
-        assert_eq!(told.contains("packed-refs.lock"), told.contains("[hint: git says so in a linked worktree"), "{told}");
+        assert_eq!(
+            told.contains("packed-refs.lock"),
+            told.contains("[hint: git says so in a linked worktree"),
+            "{told}"
+        );
         assert!(told.lines().any(|line| line == "0"), "{told}");
     }
 }

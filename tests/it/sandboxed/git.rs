@@ -40,7 +40,8 @@ fn a_hook_manager_is_put_back_and_told_and_the_second_time_ends_the_run() {
         let Some(cell) = Cell::of(user) else { continue };
         repository(&cell);
         // What `husky` does when it is installed.
-        let husky = "mkdir -p .husky/_ && printf 'exit 0\\n' > .husky/_/pre-commit && git config core.hooksPath .husky/_";
+        let husky =
+            "mkdir -p .husky/_ && printf 'exit 0\\n' > .husky/_/pre-commit && git config core.hooksPath .husky/_";
         let script = Script::new().agent(Reply::bash(husky)).agent(Reply::complete("a")).judge(unmet("no"));
         let script = script.agent(Reply::complete("b")).judge(met());
         let (provider, goal) = cell.scripted(script, "");
@@ -89,7 +90,8 @@ fn file_tools_end_where_commands_do() {
             ("file-write", json!({"path": "../goal.yaml", "content": "x"})),
             ("file-read", json!({"path": key})),
         ];
-        let script = calls.iter().fold(Script::new(), |script, (tool, call)| script.agent(Reply::call(tool, call.clone())));
+        let script =
+            calls.iter().fold(Script::new(), |script, (tool, call)| script.agent(Reply::call(tool, call.clone())));
         let (provider, goal) = cell.scripted(script.agent(Reply::complete("done")).judge(met()), "");
         let finished = cell.finish(&goal).expect_code(0);
         assert_eq!(finished.events_of("tool.denied").len(), calls.len(), "{user:?}: {}", finished.stdout);

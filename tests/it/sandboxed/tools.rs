@@ -56,9 +56,15 @@ fn cargo_fetches_into_its_cache_and_builds_and_tests_from_it() {
             printf '[package]\\nname = \"dep\"\\nversion = \"1.0.0\"\\nedition = \"2021\"\\n' > Cargo.toml
             git init -q; git add -A; git -c user.name=T -c user.email=t@e.org commit -q -m start");
         let dep = cell.sandbox.root().join("dep");
-        let manifest = format!("[package]\nname = \"it\"\nversion = \"1.0.0\"\nedition = \"2021\"\n[dependencies]\ndep = {{ git = \"file://{}\" }}\n", dep.display());
+        let manifest = format!(
+            "[package]\nname = \"it\"\nversion = \"1.0.0\"\nedition = \"2021\"\n[dependencies]\ndep = {{ git = \"file://{}\" }}\n",
+            dep.display()
+        );
         cell.sandbox.write("Cargo.toml", manifest);
-        cell.sandbox.write("src/main.rs", "fn main() { println!(\"{}\", dep::one()); }\n#[test]\nfn one() { assert_eq!(dep::one(), 1); }\n");
+        cell.sandbox.write(
+            "src/main.rs",
+            "fn main() { println!(\"{}\", dep::one()); }\n#[test]\nfn one() { assert_eq!(dep::one(), 1); }\n",
+        );
         let told = cell.told_behind(
             &rust,
             "",
@@ -126,7 +132,8 @@ fn pip_installs_from_a_warm_cache_and_a_project_is_tested() {
             "test_it.py",
             "import six, unittest\nclass It(unittest.TestCase):\n    def test_it(self): self.assertTrue(six.PY3)\n",
         );
-        if !cell.warm(&[], "python3 -m venv .venv && .venv/bin/pip download -q -d ../wheels six==1.17.0 && rm -r .venv") {
+        if !cell.warm(&[], "python3 -m venv .venv && .venv/bin/pip download -q -d ../wheels six==1.17.0 && rm -r .venv")
+        {
             return;
         }
         let told = cell.told(

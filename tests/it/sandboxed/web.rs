@@ -37,7 +37,9 @@ impl Site {
                 seen.lock().expect("whole").push(head);
                 let (status, more, body) = match path.as_str() {
                     "/moved" => ("302 Found", "location: /page\r\nset-cookie: a=b\r\n".to_owned(), String::new()),
-                    "/metadata" => ("302 Found", "location: http://169.254.169.254/latest\r\n".to_owned(), String::new()),
+                    "/metadata" => {
+                        ("302 Found", "location: http://169.254.169.254/latest\r\n".to_owned(), String::new())
+                    }
                     "/long" => ("200 OK", "content-type: text/plain\r\n".to_owned(), "a line of it\n".repeat(5_000)),
                     _ => ("200 OK", "content-type: text/html\r\n".to_owned(), "<h1>Title</h1><p>A &amp; B".to_owned()),
                 };
@@ -142,7 +144,8 @@ fn the_network_policy_holds_for_pages_too() {
 #[test]
 fn a_goal_file_of_the_repository_cannot_open_private_addresses() {
     let cell = Cell::new();
-    let yaml = "version: 1\ngoal: x\nmodel: anthropic/claude-sonnet-5-5\ntools: {allow: [web-fetch], web_private: true}\n";
+    let yaml =
+        "version: 1\ngoal: x\nmodel: anthropic/claude-sonnet-5-5\ntools: {allow: [web-fetch], web_private: true}\n";
     cell.sandbox.write("goal.yaml", yaml);
     let finished = cell.sandbox.run(["run", "--goal", "goal.yaml"]).expect_code(2);
     assert!(finished.stderr.contains("tools.web_private"), "{}", finished.stderr);
