@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::event::{Lane, Leaked};
 use crate::world::{
-    Boxed, Command, Exec, ExecError, Finished, HttpRequest, HttpResponse, JobInfo, Transport, TransportError,
+    Boxed, Command, Exec, ExecError, Finished, HttpRequest, HttpResponse, JobInfo, PageRequest, Transport,
+    TransportError,
 };
 
 /// Recorded lanes, and everything else over the network: the agent's replies may be recorded, the judge's live.
@@ -18,6 +19,10 @@ pub struct Lanes {
 impl Transport for Lanes {
     fn send(&self, request: HttpRequest) -> Boxed<'_, Result<HttpResponse, TransportError>> {
         self.recorded.get(&request.tag.lane).unwrap_or(&self.live).send(request)
+    }
+
+    fn fetch(&self, request: PageRequest) -> Boxed<'_, Result<HttpResponse, TransportError>> {
+        self.live.fetch(request)
     }
 
     fn recorded(&self) -> bool {

@@ -69,6 +69,9 @@ pub struct RunResult {
     #[serde(default)]
     pub leaked: Vec<Leaked>,
     pub paths: Option<Paths>,
+    /// The private copy of `workspace_mode: copy` where no session is kept and `paths` cannot name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<String>,
     pub commands: Commands,
 }
 

@@ -41,6 +41,8 @@ pub struct Config {
     /// Names of tools; `None` allows all.
     pub tools_allow: Option<Vec<String>>,
     pub tools_deny: Vec<String>,
+    /// `web-fetch` may reach addresses of this machine and of private networks.
+    pub web_private: bool,
     pub env: EnvPolicy,
     pub sandbox: Wanted,
     /// What a command leaves running is kept until the run ends, instead of being stopped with the command.

@@ -139,6 +139,7 @@ pub fn result(
             events: shown(&dir.join("events.jsonl")),
             copy: identity.copy.clone(),
         }),
+        copy: identity.copy.clone().filter(|_| !kept),
         commands: Commands {
             resume: resumable.then(|| identity.resume.clone()),
             export: of_session(identity, &["cassette", "pack"]).filter(|_| finished && peak > 0),
@@ -194,6 +195,7 @@ pub fn early(run: &str, outcome: Outcome, message: String, hint: Option<String>)
         memory_saved: Vec::new(),
         leaked: Vec::new(),
         paths: None,
+        copy: None,
         commands: Commands::default(),
     }
 }

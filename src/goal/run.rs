@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 pub use self::begin::goal_digest;
-use self::begin::{freeze, identity, setup, start_fact};
+use self::begin::{freeze, identity, setup, start_fact, time_is_up};
 use self::listen::{Heard, interrupts};
 use self::restore::{earlier_baseline, opening_missing, restore};
 use super::baseline::Baseline;
@@ -166,15 +166,16 @@ impl Run {
             notice(&parts.session, "unpriced", format!("{name} has no price and is local: it counts as free"))?;
         }
 
+        let started = parts.world.clock.elapsed();
         // A run that died before its first iteration may have died in its setup.
         if state.iteration == 0 {
             tokio::select! {
                 biased;
                 done = setup(&parts) => done?,
                 () = interrupts(signals, &parts.session, &parts.halt, &Heard { stopping: &|_| {}, status: &String::new }) => {}
+                () = time_is_up(&parts, state.active_ms) => {}
             }
         }
-        let started = parts.world.clock.elapsed();
         let gateway = Rc::new(Gateway::new(GatewayParts {
             world: parts.world.clone(),
             session: parts.session.clone(),

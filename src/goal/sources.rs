@@ -13,7 +13,7 @@ use crate::event::Outcome;
 use crate::model::Endpoint;
 use crate::process::sandbox::Policy;
 use crate::session::Message;
-use crate::tools::{ToolOptions, Tools};
+use crate::tools::{ToolOptions, Tools, Web};
 use crate::turn::{self, Surroundings};
 use crate::workspace::{Git, GitState};
 use crate::world::{Roots, Secrets, World, beneath};
@@ -35,6 +35,7 @@ pub fn tools(
         command_limit: Duration::from_millis(config.limits.command_ms),
         own_dirs: own_dirs.to_vec(),
         policy,
+        web: Web { network: config.sandbox.network.clone(), private: config.web_private },
         jobs: true,
         removed: removed.to_vec(),
         secrets: secrets.clone(),

@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-use crate::world::{Boxed, HttpBody, HttpRequest, HttpResponse, Transport, TransportError};
+use super::pages::Pages;
+use crate::world::{Boxed, HttpBody, HttpRequest, HttpResponse, PageRequest, Transport, TransportError};
 
 /// Clients are built when first needed: loading root certificates takes longer than a whole loopback call, so an
 /// address without TLS gets a client without them.
@@ -19,6 +20,7 @@ pub struct Http {
     tls: RefCell<Option<reqwest::Client>>,
     /// The address of the latest request, parsed: a lane's requests all go to one.
     latest: RefCell<Option<(String, reqwest::Url)>>,
+    pages: Pages,
 }
 
 impl Http {
@@ -71,16 +73,23 @@ impl Transport for Http {
             }
             let left = request.body.len() as u64;
             builder = builder.body(reqwest::Body::wrap(Segments { queue: request.body.0.into(), left }));
-            let response = builder.send().await.map_err(|error| classify(&error))?;
-            let status = response.status().as_u16();
-            let headers = response
-                .headers()
-                .iter()
-                .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-                .collect();
-            Ok(HttpResponse { status, headers, body: Box::new(Answer { response }) })
+            Ok(answer(builder.send().await.map_err(|error| classify(&error))?))
         })
     }
+
+    fn fetch(&self, request: PageRequest) -> Boxed<'_, Result<HttpResponse, TransportError>> {
+        Box::pin(self.pages.fetch(request))
+    }
+}
+
+pub(super) fn answer(response: reqwest::Response) -> HttpResponse {
+    let status = response.status().as_u16();
+    let headers = response
+        .headers()
+        .iter()
+        .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
+    HttpResponse { status, headers, body: Box::new(Answer { response }) }
 }
 
 struct Answer {
@@ -123,7 +132,7 @@ impl http_body::Body for Segments {
     }
 }
 
-fn classify(error: &reqwest::Error) -> TransportError {
+pub(super) fn classify(error: &reqwest::Error) -> TransportError {
     if error.is_builder() {
         TransportError::Unsendable(chain(error))
     } else if error.is_connect() {
@@ -136,7 +145,7 @@ fn classify(error: &reqwest::Error) -> TransportError {
 }
 
 /// An error with its causes, without the URL (it may hold a key).
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = String::new();
     let mut next = error.source();
     while let Some(cause) = next {

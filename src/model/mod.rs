@@ -11,6 +11,7 @@ mod estimate;
 mod gateway;
 mod http;
 mod ledger;
+mod pages;
 mod price;
 mod reply;
 mod request;

@@ -26,13 +26,15 @@ impl Taken {
     /// The connection failed.
     pub fn failed(&mut self, error: &TransportError) -> ModelError {
         self.lost = Some(match error {
-            TransportError::Connect(_) | TransportError::Unsendable(_) => "connect",
+            TransportError::Connect(_) | TransportError::Unsendable(_) | TransportError::Refused(_) => "connect",
             TransportError::Timeout => "timeout",
             TransportError::Reset(_) | TransportError::Miss(_) => "reset",
         });
         match error {
             TransportError::Connect(text) | TransportError::Reset(text) => ModelError::Network(text.clone()),
-            TransportError::Unsendable(text) => ModelError::InvalidRequest(text.clone()),
+            TransportError::Unsendable(text) | TransportError::Refused(text) => {
+                ModelError::InvalidRequest(text.clone())
+            }
             TransportError::Timeout => ModelError::Timeout("the connection".to_owned()),
             TransportError::Miss(text) => ModelError::Miss(text.clone()),
         }

@@ -167,8 +167,8 @@ fn lines(result: &RunResult) -> Vec<Line> {
     if let Some(patch) = result.changes.as_ref().and_then(|changes| changes.patch.as_ref()) {
         rows.text("patch", &clean_line(patch));
     }
+    rows.list("copy", result.paths.as_ref().map_or(&result.copy, |paths| &paths.copy).clone());
     if let Some(paths) = &result.paths {
-        rows.list("copy", paths.copy.clone());
         rows.text("result", &clean_line(&paths.result));
     }
     rows.0

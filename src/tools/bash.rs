@@ -83,6 +83,7 @@ fn report(mut finished: Finished, timeout: Duration, options: &ToolOptions) -> V
     let mut raw = captured(std::mem::take(&mut finished.output));
     let failed = finished.ending != Ending::Exited(0) && !options.removed.is_empty();
     let hint = if failed { process::hint(&escape(&raw), &options.removed) } else { None };
+    let unlocked = finished.ending == Ending::Exited(0) && has_packed_refs_error(&raw);
     let mut line = |line: &str| {
         end_line(&mut raw);
         raw.extend_from_slice(line.as_bytes());
@@ -107,7 +108,18 @@ fn report(mut finished: Finished, timeout: Duration, options: &ToolOptions) -> V
     if let Some(hint) = hint {
         line(&format!("[hint: {hint}]"));
     }
+    if unlocked {
+        line(
+            "[hint: git says so in a linked worktree after every commit; the commit is made. The main repository's own files are not writable here.]",
+        );
+    }
     if raw.is_empty() { b"[no output]".to_vec() } else { raw }
+}
+
+/// After each commit git removes a name that is hardly ever there, for which it locks a file beside the settings and
+/// hooks of the repository. A right to make files there would be one to make hooks.
+fn has_packed_refs_error(raw: &[u8]) -> bool {
+    memchr::memmem::find(raw, b"packed-refs.lock': Permission denied").is_some()
 }
 
 fn captured(output: Captured) -> Vec<u8> {

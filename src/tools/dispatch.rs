@@ -15,10 +15,11 @@ use super::names::{self, Form, Tool};
 use super::output::{COMMAND_CHARS, SPOOL_OVER_BYTES, Whole, clip, cut, fits, one_line};
 use super::page::page;
 use super::schema::{self, Text};
+use super::web::{self, Web};
 use super::{bash, search, tasks};
 use crate::event::{TaskGraph, ToolStatus};
 use crate::model::ToolSchema;
-use crate::process::sandbox::Policy;
+use crate::process::sandbox::{Network, Policy};
 use crate::session::{ReadMark, Spool};
 use crate::world::{Boxed, Roots, Secrets, World};
 
@@ -36,6 +37,8 @@ pub struct ToolOptions {
     pub own_dirs: Vec<std::path::PathBuf>,
     /// What file tools may read and write: the same as commands.
     pub policy: Rc<Policy>,
+    /// What `web-fetch` may reach; it is offered where `allow` names it and there is a network.
+    pub web: Web,
     /// Offer the job tools and `wait` (background jobs).
     pub jobs: bool,
     /// Names of variables that were taken out of the commands' environment.
@@ -193,6 +196,7 @@ impl Tools {
             options.allow.as_ref().is_none_or(|allow| named(allow, tool))
                 && !named(&options.deny, tool)
                 && (options.jobs || !tool.is_for_jobs())
+                && (tool != Tool::WebFetch || (options.allow.is_some() && options.web.network != Network::None))
         };
         let serves = Tool::ALL.iter().any(|tool| tool.spools() && wanted(*tool));
         let offered = Tool::ALL.into_iter().filter(|tool| match tool {
@@ -399,6 +403,7 @@ impl Tools {
             Tool::FileEdit => files::edit(at, &args, &self.marks),
             Tool::Grep => search::grep(at, &args),
             Tool::Glob => search::glob(at, &args),
+            Tool::WebFetch => web::fetch(at, &args).await,
             Tool::TodoWrite => {
                 let change = tasks::change_of(&args, form)?;
                 let (graph, notes) = tasks::apply(&self.tasks, &change)?;
@@ -452,6 +457,7 @@ fn summary(tool: Tool, form: Form, args: Args) -> String {
             Some(id) => format!("spool:{id}"),
             None => plain("id"),
         },
+        Tool::WebFetch => plain("url"),
         Tool::GoalComplete => plain("summary"),
     };
     clip(&one_line(&text, SUMMARY_CHARS), SUMMARY_CHARS)

@@ -18,6 +18,7 @@ mod page;
 mod schema;
 mod search;
 mod tasks;
+mod web;
 
 #[cfg(test)]
 mod tests;
@@ -26,3 +27,4 @@ pub use dispatch::{Answer, Answers, Ran, ToolCall, ToolOptions, Tools};
 pub use escape::escape_line;
 pub use output::{Whole, cut};
 pub use tasks::PLAN_UPDATED;
+pub use web::Web;

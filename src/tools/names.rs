@@ -18,12 +18,13 @@ pub(super) enum Tool {
     Glob,
     TodoWrite,
     Output,
+    WebFetch,
     GoalComplete,
 }
 
 impl Tool {
     /// In the order in which they are offered.
-    pub(super) const ALL: [Tool; 12] = [
+    pub(super) const ALL: [Tool; 13] = [
         Tool::Bash,
         Tool::JobOutput,
         Tool::JobKill,
@@ -35,6 +36,7 @@ impl Tool {
         Tool::Glob,
         Tool::TodoWrite,
         Tool::Output,
+        Tool::WebFetch,
         Tool::GoalComplete,
     ];
 
@@ -51,6 +53,7 @@ impl Tool {
             Tool::Glob => "glob",
             Tool::TodoWrite => "todo-write",
             Tool::Output => "tool-output",
+            Tool::WebFetch => "web-fetch",
             Tool::GoalComplete => "goal-complete",
         }
     }
@@ -65,7 +68,7 @@ impl Tool {
         matches!(self, Tool::FileRead | Tool::FileWrite | Tool::FileEdit | Tool::Grep | Tool::Glob)
     }
 
-    /// Looks at the workspace or at jobs: what it gives depends on the world outside.
+    /// Looks at the workspace, at jobs or at the web: what it gives depends on the world outside.
     pub(super) const fn is_outside(self) -> bool {
         matches!(
             self,
@@ -77,12 +80,16 @@ impl Tool {
                 | Tool::JobOutput
                 | Tool::JobKill
                 | Tool::Wait
+                | Tool::WebFetch
         )
     }
 
     /// Gives results that may be larger than a request should carry.
     pub(super) const fn spools(self) -> bool {
-        matches!(self, Tool::Bash | Tool::JobOutput | Tool::FileRead | Tool::FileEdit | Tool::Grep | Tool::Glob)
+        matches!(
+            self,
+            Tool::Bash | Tool::JobOutput | Tool::FileRead | Tool::FileEdit | Tool::Grep | Tool::Glob | Tool::WebFetch
+        )
     }
 }
 
@@ -243,7 +250,7 @@ mod tests {
     #[test]
     fn otherwise_the_error_names_up_to_three() {
         let error = |name: &str| resolve(name, &Tool::ALL).expect_err(name).to_string();
-        assert_eq!(error("web-fetch"), "unknown tool `web-fetch`");
+        assert_eq!(error("save-memory"), "unknown tool `save-memory`");
         assert_eq!(
             error("file-tree"),
             "unknown tool `file-tree`; did you mean `file-read`, `file-write`, `file-edit`?"

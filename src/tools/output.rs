@@ -12,7 +12,7 @@ use crate::world::Secrets;
 pub(super) const SPOOL_OVER_BYTES: usize = 2_000;
 /// Most characters of a command's result, and of any tool without a limit of its own.
 pub(super) const COMMAND_CHARS: usize = 30_000;
-/// Most characters of a `grep` result.
+/// Most characters of a `grep` result, and of a page of the web.
 const GREP_CHARS: usize = 16_000;
 /// Most characters of the lines of one `file-read` page.
 pub(super) const PAGE_CHARS: usize = 60_000;
@@ -102,7 +102,7 @@ impl Whole {
 /// The most characters that a tool's result may take, whatever the budget.
 pub(super) fn limit_chars(tool: &str) -> usize {
     match tool {
-        "grep" => GREP_CHARS,
+        "grep" | "web-fetch" => GREP_CHARS,
         "file-read" => PAGE_CHARS + PAGE_NOTE_CHARS,
         _ => COMMAND_CHARS,
     }

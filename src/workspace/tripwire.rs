@@ -4,7 +4,11 @@
 //! compared by what they hold. Ordinary work in `.git/config` (`user.*`, `branch.*`, `remote.*`) is taken as it is;
 //! what runs a program some day is put back. This is the one place where the room writes into the user's workspace.
 
-use std::collections::BTreeMap;
+mod places;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -13,6 +17,7 @@ use std::rc::Rc;
 
 use rustix::fs::CWD;
 
+use self::places::{configs, found, hooks_in, included, modules, runs_a_program};
 use super::repository::Repository;
 use super::stamp::Stamp;
 use super::{Git, WorkspaceError};
@@ -20,8 +25,12 @@ use crate::world::{Roots, World, beneath};
 
 /// Larger files are none that anybody wrote by hand: they count as odd.
 const MOST_BYTES: u64 = 4 << 20;
-/// Of the protected files, so many are looked at after each command. At the end of a turn all are.
+/// Of the protected files, and of those in submodules, so many are looked at after each command. At the end of a turn
+/// all are.
 const MOST_EXTRA: usize = 32;
+
+/// Files of settings that are looked through for others which they include.
+const MOST_INCLUDES: usize = 64;
 
 /// The two files of a workspace by which later runs of spettro go.
 const OWN: [&str; 2] = [".spettro/config.yaml", ".spettro/memory.md"];
@@ -33,6 +42,8 @@ pub struct Tripwire {
     /// The repository as it was found.
     repository: Option<Repository>,
     watched: BTreeMap<PathBuf, Watched>,
+    /// The folders of its submodules that are known.
+    modules: BTreeSet<PathBuf>,
     /// Folders of hooks, and protected files: looked at, and compared elsewhere or by their entries.
     extra: BTreeMap<PathBuf, Option<Stamp>>,
     /// What moved since the last comparison, and by which command it was first seen to.
@@ -44,6 +55,8 @@ struct Watched {
     /// What it held when it was last found to be in order.
     good: Holds,
     stamp: Option<Stamp>,
+    /// After each command, too.
+    looked_at: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +65,8 @@ enum Kind {
     Own,
     /// A configuration of git: what runs a program counts.
     Config,
+    /// That of a submodule, which also says where its files are.
+    Module,
     Hook,
 }
 
@@ -105,6 +120,7 @@ impl Tripwire {
             git,
             repository: found(&roots.real),
             watched: BTreeMap::new(),
+            modules: BTreeSet::new(),
             extra: extra.into_iter().take(MOST_EXTRA).map(|path| (path, None)).collect(),
             moved: BTreeMap::new(),
         };
@@ -119,12 +135,17 @@ impl Tripwire {
 
     fn watch(&mut self, path: PathBuf, kind: Kind) {
         let good = Holds::read(&path);
-        self.watched.insert(path, Watched { kind, good, stamp: None });
+        self.keep(path, kind, good);
+    }
+
+    fn keep(&mut self, path: PathBuf, kind: Kind, good: Holds) {
+        let many = self.watched.values().filter(|watched| watched.looked_at).count() >= 2 * MOST_EXTRA;
+        self.watched.insert(path, Watched { kind, good, stamp: None, looked_at: !many });
     }
 
     fn watch_repository(&mut self, world: &World) {
         let Some(repository) = self.repository.clone() else { return };
-        for path in configs(&repository) {
+        for path in configs(world, &repository) {
             self.watch(path, Kind::Config);
         }
         let hooks = repository.common_dir.join("hooks");
@@ -132,11 +153,41 @@ impl Tripwire {
             self.watch(path, Kind::Hook);
         }
         self.extra.insert(hooks, None);
+        for module in modules(world, &repository) {
+            self.watch(module.join("config"), Kind::Module);
+            for path in hooks_in(world, &module.join("hooks")) {
+                self.watch(path, Kind::Hook);
+            }
+            self.modules.insert(module);
+        }
+        self.watch_included(&repository);
+    }
+
+    /// Files that the settings of before the run include, as far as they are where commands can write.
+    fn watch_included(&mut self, repository: &Repository) {
+        let mut new: Vec<PathBuf> = self.of_git().map(|(path, _)| path.clone()).collect();
+        for _ in 0..MOST_INCLUDES {
+            let Some(path) = new.pop() else { return };
+            let Some(Watched { good: Holds::File { content, .. }, .. }) = self.watched.get(&path) else { continue };
+            for file in included(&path, content) {
+                let near =
+                    [&self.root, &repository.top, &repository.common_dir].iter().any(|top| file.starts_with(top));
+                if near && !self.watched.contains_key(&file) {
+                    self.watch(file.clone(), Kind::Config);
+                    new.push(file);
+                }
+            }
+        }
+    }
+
+    fn of_git(&self) -> impl Iterator<Item = (&PathBuf, &Watched)> {
+        self.watched.iter().filter(|(_, watched)| matches!(watched.kind, Kind::Config | Kind::Module))
     }
 
     /// A handful of stats: what moved since the last look was moved by this command.
     pub fn look(&mut self, by: &str) {
-        let watched = self.watched.iter_mut().map(|(path, watched)| (path, &mut watched.stamp));
+        let watched = self.watched.iter_mut().filter(|(_, watched)| watched.looked_at);
+        let watched = watched.map(|(path, watched)| (path, &mut watched.stamp));
         for (path, stamp) in watched.chain(self.extra.iter_mut()) {
             let now = Stamp::read(CWD, path).ok().flatten();
             if *stamp != now {
@@ -157,17 +208,12 @@ impl Tripwire {
     pub async fn settle(&mut self, world: &World) -> Vec<Tampered> {
         self.look("");
         let mut found = Vec::new();
-        found.extend(self.repository_moved());
+        found.extend(self.repository_moved(world));
         for path in self.watched.keys().cloned().collect::<Vec<_>>() {
             found.extend(self.settle_file(world, &path).await);
         }
-        if let Some(repository) = &self.repository {
-            for path in hooks_in(world, &repository.common_dir.join("hooks")) {
-                if !self.watched.contains_key(&path) && Holds::read(&path) != Holds::Nothing {
-                    let stands = self.put_back(&path, &Holds::Nothing).err().map(|error| error.to_string());
-                    found.push(self.tampered(&path, Vec::new(), stands));
-                }
-            }
+        if let Some(repository) = self.repository.clone() {
+            found.extend(self.settle_new(world, &repository).await);
         }
         // What was put back has moved by that.
         self.look("");
@@ -175,10 +221,32 @@ impl Tripwire {
         found
     }
 
+    /// What was not there before: submodules, whose settings and hooks are all new then, and hooks.
+    async fn settle_new(&mut self, world: &World, repository: &Repository) -> Vec<Tampered> {
+        let mut found = Vec::new();
+        for module in modules(world, repository) {
+            if self.modules.insert(module.clone()) {
+                let config = module.join("config");
+                self.keep(config.clone(), Kind::Module, Holds::Nothing);
+                found.extend(self.settle_file(world, &config).await);
+            }
+        }
+        let folders = std::iter::once(&repository.common_dir).chain(&self.modules);
+        let hooks: Vec<PathBuf> = folders.flat_map(|folder| hooks_in(world, &folder.join("hooks"))).collect();
+        for path in hooks {
+            let now = Holds::read(&path);
+            if !self.watched.contains_key(&path) && now != Holds::Nothing {
+                let stands = self.put_back(&path, &Holds::Nothing).err().map(|error| error.to_string());
+                found.push(self.tampered(&path, Vec::new(), stands));
+            }
+        }
+        found
+    }
+
     /// Another repository than the one that was found is taken up where there was none, and told where there was one:
     /// there, other settings and hooks than the known ones hold.
-    fn repository_moved(&mut self) -> Option<Tampered> {
-        let now = self::found(&self.root);
+    fn repository_moved(&mut self, world: &World) -> Option<Tampered> {
+        let now = places::found(&self.root);
         match (&self.repository, now) {
             (Some(was), Some(now)) if *was != now && now.top == was.top => {
                 let stands = "it leads to another repository now, and what that runs is not known".to_owned();
@@ -186,11 +254,10 @@ impl Tripwire {
             }
             (None, Some(now)) if now.top.starts_with(&self.root) => {
                 // Made by the agent, and so nothing in it was known before.
-                let hooks = now.common_dir.join("hooks");
-                for path in configs(&now) {
-                    self.watched.insert(path, Watched { kind: Kind::Config, good: Holds::Nothing, stamp: None });
+                for path in configs(world, &now) {
+                    self.keep(path, Kind::Config, Holds::Nothing);
                 }
-                self.extra.insert(hooks, None);
+                self.extra.insert(now.common_dir.join("hooks"), None);
                 self.repository = Some(now);
                 None
             }
@@ -209,8 +276,8 @@ impl Tripwire {
             // A hook that is gone, or can no longer be run, runs nothing.
             Kind::Hook if now.is_harmless_hook() => return self.accept(path, now),
             Kind::Hook | Kind::Own => Vec::new(),
-            Kind::Config => {
-                let new = self.new_settings(world, &watched.good, &now).await;
+            Kind::Config | Kind::Module => {
+                let new = self.new_settings(world, path, &watched.good, &now, kind).await;
                 let settings = new.unwrap_or_else(|error| {
                     tracing::warn!(%error, path = %path.display(), "git cannot tell what a changed configuration holds");
                     vec!["settings that git could not be asked about".to_owned()]
@@ -234,7 +301,14 @@ impl Tripwire {
     }
 
     /// The settings that run a program and were not there before, by name.
-    async fn new_settings(&self, world: &World, good: &Holds, now: &Holds) -> Result<Vec<String>, WorkspaceError> {
+    async fn new_settings(
+        &self,
+        world: &World,
+        path: &Path,
+        good: &Holds,
+        now: &Holds,
+        kind: Kind,
+    ) -> Result<Vec<String>, WorkspaceError> {
         let content = match now {
             Holds::Nothing => return Ok(Vec::new()),
             Holds::Odd => return Ok(vec!["no readable file any more".to_owned()]),
@@ -248,7 +322,10 @@ impl Tripwire {
             return Ok(vec!["no configuration any more".to_owned()]);
         };
         let mut new: Vec<String> = Vec::new();
-        for setting in settings.into_iter().filter(|(name, value)| runs_a_program(name, value)) {
+        let own =
+            |name: &str, value: &str| kind == Kind::Module && name == "core.worktree" && self.is_within(path, value);
+        let counts = |name: &str, value: &str| runs_a_program(name, value) && !own(name, value);
+        for setting in settings.into_iter().filter(|(name, value)| counts(name, value)) {
             match known.iter().position(|other| *other == setting) {
                 Some(index) => drop(known.remove(index)),
                 None => new.push(setting.0),
@@ -256,6 +333,13 @@ impl Tripwire {
         }
         new.dedup();
         Ok(new)
+    }
+
+    /// Whether a submodule with these settings has its files where submodules have them: in the repository's own.
+    fn is_within(&self, config: &Path, worktree: &str) -> bool {
+        let (Some(repository), Some(folder)) = (&self.repository, config.parent()) else { return false };
+        let files = places::plain(&folder.join(worktree));
+        files.starts_with(&repository.top) && !files.starts_with(&repository.common_dir)
     }
 
     fn tampered(&self, path: &Path, settings: Vec<String>, stands: Option<String>) -> Tampered {
@@ -316,72 +400,3 @@ impl Holds {
         }
     }
 }
-
-/// The repository around a folder, its own folders without links: a link that is changed leads elsewhere.
-fn found(folder: &Path) -> Option<Repository> {
-    let repository = Repository::around(folder)?;
-    let plain = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    Some(Repository {
-        git_dir: plain(&repository.git_dir),
-        common_dir: plain(&repository.common_dir),
-        top: repository.top,
-    })
-}
-
-/// The files that git reads settings from, here and for this worktree.
-fn configs(repository: &Repository) -> Vec<PathBuf> {
-    let mut configs = vec![repository.common_dir.join("config"), repository.git_dir.join("config.worktree")];
-    if repository.git_dir != repository.common_dir {
-        configs.push(repository.common_dir.join("config.worktree"));
-    }
-    configs
-}
-
-/// What git may run as a hook. Its own examples end in `.sample`, and are never run.
-fn hooks_in(world: &World, folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = world.dir.list(folder) else { return Vec::new() };
-    let hook = |name: &Path| name.extension().is_none_or(|extension| extension != "sample");
-    let entries = entries.into_iter().filter(|entry| !entry.is_dir && hook(Path::new(&entry.name)));
-    entries.map(|entry| folder.join(entry.name)).collect()
-}
-
-/// Whether a setting of git (as `git config --list` names it) makes git run a program, now or some day, or read
-/// settings from elsewhere.
-fn runs_a_program(name: &str, value: &str) -> bool {
-    let Some((section, rest)) = name.split_once('.') else { return false };
-    let key = rest.rsplit_once('.').map_or(rest, |(_, key)| key);
-    match section {
-        "alias" | "filter" | "include" | "includeif" | "pager" | "hook" | "sendemail" => true,
-        "core" => match key {
-            "fsmonitor" => !matches!(value.to_ascii_lowercase().as_str(), "" | "false" | "no" | "off" | "0"),
-            "hookspath"
-            | "sshcommand"
-            | "editor"
-            | "pager"
-            | "askpass"
-            | "gitproxy"
-            | "alternaterefscommand"
-            | "worktree" => true,
-            _ => false,
-        },
-        "diff" => matches!(key, "command" | "textconv" | "external"),
-        "merge" => key == "driver",
-        "credential" => key == "helper",
-        "difftool" | "mergetool" | "browser" | "man" | "guitool" => matches!(key, "cmd" | "path"),
-        "gpg" => matches!(key, "program" | "defaultkeycommand"),
-        "sequence" => key == "editor",
-        "interactive" => key == "difffilter",
-        "trailer" => matches!(key, "command" | "cmd"),
-        "submodule" => key == "update" && value.starts_with('!'),
-        "remote" => matches!(key, "uploadpack" | "receivepack" | "vcs"),
-        "uploadpack" => key == "packobjectshook",
-        "init" => key == "templatedir",
-        "protocol" => key == "allow",
-        "web" => key == "browser",
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-#[path = "tripwire_tests.rs"]
-mod tests;

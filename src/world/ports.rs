@@ -63,6 +63,17 @@ pub struct HttpRequest {
     pub connect_timeout: Duration,
 }
 
+/// A page of the web that the agent wants to read. Nothing of spettro's or of a provider's goes with it: no key, no
+/// cookie, no proxy.
+#[derive(Debug, Clone)]
+pub struct PageRequest {
+    /// http or https, without a user in it.
+    pub url: String,
+    /// Addresses of this machine and of private networks are open, too.
+    pub private: bool,
+    pub connect_timeout: Duration,
+}
+
 pub struct HttpResponse {
     pub status: u16,
     /// Names in lower case, in the order received.
@@ -75,7 +86,7 @@ pub trait HttpBody {
     fn next(&mut self) -> Boxed<'_, Result<Option<Bytes>, TransportError>>;
 }
 
-/// Why no (further) bytes came. All are retryable but `Unsendable` and a player's miss.
+/// Why no (further) bytes came. All are retryable but `Unsendable`, `Refused` and a player's miss.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TransportError {
     #[error("connect: {0}")]
@@ -87,16 +98,25 @@ pub enum TransportError {
     /// The request cannot be sent as it is (a header that is none): trying again is of no use.
     #[error("the request cannot be sent: {0}")]
     Unsendable(String),
+    /// The address is one that pages are not fetched from; nothing was sent.
+    #[error("{0}")]
+    Refused(String),
     /// The recorded replies have no (matching) answer: fatal, never retried or repaired.
     #[error("no recorded reply: {0}")]
     Miss(String),
 }
 
-/// Provider bytes.
+/// Provider bytes, and pages for the agent.
 pub trait Transport {
     /// Sends one request and resolves when the response's head has arrived. Dropping the future or the body
     /// aborts the exchange.
     fn send(&self, request: HttpRequest) -> Boxed<'_, Result<HttpResponse, TransportError>>;
+
+    /// Asks for one page, and resolves when the response's head has arrived. Redirects are not followed. The address
+    /// is checked when the connection is made, whatever name it has. What plays recorded replies fetches nothing.
+    fn fetch(&self, request: PageRequest) -> Boxed<'_, Result<HttpResponse, TransportError>> {
+        Box::pin(async move { Err(TransportError::Miss(format!("the page `{}`", request.url))) })
+    }
 
     /// True when replies are recorded ones.
     fn recorded(&self) -> bool {

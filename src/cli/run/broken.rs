@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 
 use super::super::failure::Failure;
 use super::super::output;
@@ -64,10 +65,19 @@ pub fn misused(words: &[OsString], message: &str) -> Exit {
 
 /// A run that could not begin: nothing was asked of a model, so nothing but its folder is left, and that goes too.
 /// A session that was there before stays, with this end in its log.
-pub(super) async fn give_up(world: &World, session: &Session, run_id: &str, cause: Cause, fresh: bool) -> RunResult {
+pub(super) async fn give_up(
+    world: &World,
+    session: &Session,
+    run_id: &str,
+    cause: Cause,
+    fresh: bool,
+    copy: Option<&Path>,
+) -> RunResult {
     let leaked = world.exec.shutdown(std::time::Duration::from_secs(5)).await;
     let mut result = early(run_id, cause.outcome, cause.message, cause.hint);
     result.retryable = cause.retryable;
+    result.limit_hit = cause.limit;
+    result.copy = copy.map(|copy| copy.to_string_lossy().into_owned());
     let end = session::End { run: run_id.to_owned(), outcome: cause.outcome, result: Box::new(result.clone()), leaked };
     if let Err(error) = session.append(Fact::End(Box::new(end))) {
         tracing::error!(%error, "the end cannot be logged");
@@ -145,9 +155,10 @@ pub(super) async fn not_begun(
     run_id: &str,
     failure: Failure,
     fresh: bool,
+    copy: Option<&Path>,
 ) -> RunResult {
     let cause = Cause { hint: failure.hint, ..Cause::new(failure.outcome, failure.message) };
-    give_up(world, session, run_id, cause, fresh).await
+    give_up(world, session, run_id, cause, fresh, copy).await
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ impl Go<'_> {
         if ephemeral.is_none() {
             // By it the next start finds what this run leaves should it be killed.
             if let Err(error) = exec.open_ledger(&session.dir()) {
-                return Ok(not_begun(&world, &session, run_id, error.into(), earlier.is_none()).await);
+                return Ok(not_begun(&world, &session, run_id, error.into(), earlier.is_none(), None).await);
             }
         }
         let copy = match config.workspace_mode {
@@ -112,7 +112,9 @@ impl Go<'_> {
                 let to = place.home.join("workspaces").join(session.id());
                 match copy(&world, &to, &project, earlier.is_some(), &mut notes) {
                     Ok(copy) => Some(copy),
-                    Err(failure) => return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none()).await),
+                    Err(failure) => {
+                        return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none(), None).await);
+                    }
                 }
             }
         };
@@ -127,7 +129,9 @@ impl Go<'_> {
         };
         let (level, policy) = match confined {
             Ok(confined) => confined,
-            Err(failure) => return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none()).await),
+            Err(failure) => {
+                return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none(), copy.as_deref()).await);
+            }
         };
         let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
         let mut own = own_dirs(&place.home, &place.session_root, &roots.real);
@@ -185,6 +189,7 @@ impl Go<'_> {
             summarize: summary_markdown,
             replayed: None,
         };
+        let kept = parts.copy.clone();
         let mut signals = Some(signals);
         let mut result = match Run::prepare(parts, &mut signals).await {
             Ok(run) if ephemeral.is_some() => run.drive(signals).await,
@@ -196,7 +201,7 @@ impl Go<'_> {
                     never = serve(desk) => match never {},
                 }
             }
-            Err(cause) => give_up(&world, &session, run_id, cause, earlier.is_none()).await,
+            Err(cause) => give_up(&world, &session, run_id, cause, earlier.is_none(), kept.as_deref()).await,
         };
         let undelivered = steering.borrow().len();
         if undelivered > 0 {

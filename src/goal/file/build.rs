@@ -129,6 +129,7 @@ impl Builder<'_> {
             instructions: self.texts("instructions"),
             tools_allow: self.merged.set("tools.allow").map(|entry| texts(&entry.value)),
             tools_deny: self.texts("tools.deny"),
+            web_private: self.flag("tools.web_private"),
             env: EnvPolicy {
                 pass: self.texts("env.pass"),
                 set: self.merged.get("env.set").map(|entry| pairs(&entry.value)).unwrap_or_default(),

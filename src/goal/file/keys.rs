@@ -285,8 +285,18 @@ pub(super) const GOAL: &[Key] = &[
     key(
         "tools",
         Kind::Map(&[
-            key("allow", Kind::List { of: &Kind::Tool { later: false }, most: 50 }, "only these (default: all)"),
+            key(
+                "allow",
+                Kind::List { of: &Kind::Tool { later: false }, most: 50 },
+                "only these (default: all but `web-fetch`)",
+            ),
             key("deny", Kind::List { of: &Kind::Tool { later: true }, most: 50 }, "none of these").or("[]"),
+            key(
+                "web_private",
+                Kind::Bool,
+                "whether `web-fetch` reaches addresses of this machine and of private networks",
+            )
+            .or("false"),
         ]),
         "which tools the agent has",
     ),
@@ -381,9 +391,10 @@ pub(super) const TOOLS: &[&str] = &[
     "glob",
     "todo-write",
     "tool-output",
+    "web-fetch",
     "goal-complete",
 ];
-pub(super) const LATER_TOOLS: &[&str] = &["save-memory", "web-fetch"];
+pub(super) const LATER_TOOLS: &[&str] = &["save-memory"];
 
 /// Fields of a request's body that spettro writes itself.
 pub(super) const OWN_FIELDS: &[&str] = &[

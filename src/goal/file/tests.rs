@@ -139,7 +139,7 @@ limits:
   consecutive_errors: 4
 rate_limit: {max_wait: 0s}
 instructions: []
-tools: {allow: [bash, file-read], deny: [grep]}
+tools: {allow: [bash, file-read], deny: [grep], web_private: true}
 sandbox: {files: read-only, network: [443, 8080], write: [out, ~/shared, /var/x], read: [in]}
 env: {pass: ["CARGO_*"], set: {X: "1", API_TOKEN: hush-hush}, clean: true}
 leftovers: run

@@ -80,6 +80,11 @@ pub(super) fn untrusted(merged: &Merged, standing: &Standing<'_>) -> Vec<Problem
     {
         found.add(entry, &steps("sandbox.files"), "is weaker than the default");
     }
+    if let Some(entry) = merged.set("tools.web_private").filter(of_goal)
+        && entry.value == Value::Bool(true)
+    {
+        found.add(entry, &steps("tools.web_private"), "opens servers of this machine and of its network");
+    }
     found.problems
 }
 

@@ -18,7 +18,7 @@ use crate::session::{Fact, Frozen, RunStart};
 use crate::tools::Tools;
 use crate::turn::{self, Ended as Stopped};
 use crate::workspace::GitState;
-use crate::world::{CommandKind, Ending as Ended};
+use crate::world::{CommandKind, Ending as Ended, Why};
 
 /// An endpoint as it is stored: what headers, query parameters and additions to the body hold may be secret, and is
 /// read again from the configuration when the session is resumed.
@@ -39,7 +39,10 @@ pub(super) async fn setup(parts: &RunParts) -> Result<(), Cause> {
         let command = command(CommandKind::Setup, step, &parts.roots, Path::new(""), limit, &[]);
         let failed = |what: String| Cause::new(Outcome::Environment, format!("setup `{}` {what}", step.shown));
         let finished = parts.halt.run(parts.world.exec.run(command)).await;
-        let finished = finished.map_err(|why| cause(&Stopped::Halted(why)))?;
+        let finished = finished.map_err(|why| {
+            let cause = cause(&Stopped::Halted(why));
+            Cause { message: format!("{} during the setup `{}`", cause.message, step.shown), ..cause }
+        })?;
         let finished = finished.map_err(|error| failed(format!("did not start: {error}")))?;
         let output = text(&finished.output);
         match finished.ending {
@@ -52,6 +55,15 @@ pub(super) async fn setup(parts: &RunParts) -> Result<(), Cause> {
         }
     }
     Ok(())
+}
+
+/// Halts a run whose setup alone has used up the time. Never returns. In a replay time has no limit.
+pub(super) async fn time_is_up(parts: &RunParts, active_ms: u64) {
+    if let (Some(limit), None) = (parts.config.limits.time_ms, &parts.replayed) {
+        parts.world.clock.sleep(Duration::from_millis(limit.saturating_sub(active_ms))).await;
+        parts.halt.set(Why::TimeLimit);
+    }
+    std::future::pending().await
 }
 
 /// The last lines of an output, for a hint.

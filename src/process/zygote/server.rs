@@ -47,11 +47,25 @@ fn serve() -> rustix::io::Result<()> {
     keep_to_itself().map_err(to_errno)?;
     let mut common = Common::new(null);
     loop {
+        if next_is_no_command(&socket)? {
+            match receive(&socket)? {
+                Received::Order(order) => {
+                    let answer = confine(&mut common, &order);
+                    rustix::net::send(&socket, &answer, SendFlags::NOSIGNAL)?;
+                }
+                Received::End => return Ok(()),
+                // Behind something that nobody understands. Its descriptors close, so it is lost.
+                Received::Command(..) => {}
+            }
+            continue;
+        }
         let (taken, waiting) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let next = match sys::fork() {
+        match sys::fork() {
             Ok(Some(_supervisor)) => {
                 drop(waiting);
-                await_taken(&taken, &socket)?
+                if await_taken(&taken, &socket)? == Next::End {
+                    return Ok(());
+                }
             }
             Ok(None) => {
                 drop(taken);
@@ -59,56 +73,40 @@ fn serve() -> rustix::io::Result<()> {
             }
             // None can be made now. The next command may be luckier; when it is not, its descriptors close, which
             // tells the runner that it is lost.
-            Err(_) => match receive(&socket)? {
-                Received::Command(control, output) => {
-                    if let Ok(None) = sys::fork() {
-                        drop(socket);
-                        supervise(Ready::make(&common), control, output, &common);
-                    }
-                    Next::Another
+            Err(_) => {
+                if await_message(&socket)? != wire::COMMAND {
+                    continue;
                 }
-                Received::Order(order) => Next::Confine(order),
-                Received::End => Next::End,
-            },
-        };
-        match next {
-            Next::Another => {}
-            Next::Confine(order) => {
-                let answer = confine(&mut common, &order);
-                rustix::net::send(&socket, &answer, SendFlags::NOSIGNAL)?;
+                match receive(&socket)? {
+                    Received::Command(control, output) => {
+                        if let Ok(None) = sys::fork() {
+                            drop(socket);
+                            supervise(Ready::make(&common), control, output, &common);
+                        }
+                    }
+                    Received::End => return Ok(()),
+                    Received::Order(_) => {}
+                }
             }
-            Next::End => return Ok(()),
         }
     }
 }
 
-/// What the zygote does when no supervisor waits ahead any more.
+#[derive(PartialEq, Eq)]
 enum Next {
-    /// It makes another.
+    /// No supervisor waits ahead any more.
     Another,
-    /// It obeys this order of confinement first.
-    Confine(Vec<u8>),
     /// The runner is gone.
     End,
 }
 
-/// Waits until the supervisor ahead has a command, has heard an order, which it leaves in the pipe, or has died.
+/// Waits until the supervisor ahead has a command, has left because an order came, or has died.
 fn await_taken(taken: &OwnedFd, socket: &OwnedFd) -> rustix::io::Result<Next> {
-    let mut order = Vec::new();
     loop {
         let mut fds = [PollFd::new(taken, PollFlags::IN), PollFd::new(socket, PollFlags::empty())];
         match rustix::event::poll(&mut fds, None) {
             Ok(_) if !fds[1].revents().is_empty() => return Ok(Next::End),
-            Ok(_) if !fds[0].revents().is_empty() => {
-                let mut piece = [0; 4096];
-                match rustix::io::read(taken, &mut piece) {
-                    Ok(0) if order.is_empty() => return Ok(Next::Another),
-                    Ok(0) => return Ok(Next::Confine(order)),
-                    Ok(length) => order.extend_from_slice(&piece[..length]),
-                    Err(rustix::io::Errno::INTR) => {}
-                    Err(error) => return Err(error),
-                }
-            }
+            Ok(_) if !fds[0].revents().is_empty() => return Ok(Next::Another),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error),
         }
@@ -117,25 +115,37 @@ fn await_taken(taken: &OwnedFd, socket: &OwnedFd) -> rustix::io::Result<Next> {
 
 /// The life of a supervisor made ahead: it does what can be done before there is a command, and waits for one. It
 /// dies with the zygote, so the runner's end of the socket breaks when the zygote is gone. `waiting` is closed when
-/// it waits no more; an order that it hears instead of a command goes through it to the zygote, and ends it, since
-/// it was made without.
+/// it waits no more. An order it leaves in the socket, for the zygote, and ends, since it was made without: so nobody
+/// can take one and die with it.
 fn ahead(socket: OwnedFd, waiting: OwnedFd, common: &Common) -> ! {
     let ready = Ready::make(common);
-    match receive(&socket) {
-        Ok(Received::Command(control, output)) => {
-            drop((waiting, socket));
-            supervise(ready, control, output, common)
-        }
-        Ok(Received::Order(order)) => {
-            let mut left: &[u8] = &order;
-            while let Ok(length @ 1..) = rustix::io::retry_on_intr(|| rustix::io::write(&waiting, left)) {
-                left = &left[length..];
-            }
-            // Cut short it is no order, and the zygote says so.
-            sys::exit_now(0)
-        }
-        Ok(Received::End) | Err(_) => sys::exit_now(0),
+    if await_message(&socket).is_ok_and(|first| first == wire::COMMAND)
+        && let Ok(Received::Command(control, output)) = receive(&socket)
+    {
+        drop((waiting, socket));
+        supervise(ready, control, output, common)
     }
+    sys::exit_now(0)
+}
+
+/// The first byte of the next message, which stays where it is; [`wire::NOTHING`] when the runner is gone.
+fn await_message(socket: &OwnedFd) -> rustix::io::Result<u8> {
+    rustix::io::retry_on_intr(|| first_byte(socket, RecvFlags::PEEK))
+}
+
+/// Whether something is there that no supervisor takes: an order, or the end.
+fn next_is_no_command(socket: &OwnedFd) -> rustix::io::Result<bool> {
+    match rustix::io::retry_on_intr(|| first_byte(socket, RecvFlags::PEEK | RecvFlags::DONTWAIT)) {
+        Ok(first) => Ok(first != wire::COMMAND),
+        Err(rustix::io::Errno::AGAIN) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn first_byte(socket: &OwnedFd, flags: RecvFlags) -> rustix::io::Result<u8> {
+    let mut first = [wire::NOTHING];
+    rustix::net::recv(socket, first.as_mut_slice(), flags)?;
+    Ok(first[0])
 }
 
 /// Prepares what leaders from now on take upon themselves, and says what was obtained.

@@ -11,6 +11,8 @@ use crate::world::Leftover;
 
 /// First byte of a message to the zygote that starts a command.
 pub const COMMAND: u8 = 0;
+/// Begins no message.
+pub const NOTHING: u8 = u8::MAX;
 /// First byte of a message to the zygote that is a piece of an order of confinement.
 pub const ORDER: u8 = 1;
 /// Most bytes of such a piece: far below what a socket takes at once.

@@ -242,6 +242,7 @@ fn a_result(outcome: Outcome) -> RunResult {
             events: "/home/u/s/events.jsonl".into(),
             copy: None,
         }),
+        copy: None,
         commands: Commands::default(),
     }
 }

@@ -437,6 +437,7 @@ pub(crate) fn end(run: &str, outcome: Outcome) -> Fact {
         memory_saved: Vec::new(),
         leaked: Vec::new(),
         paths: None,
+        copy: None,
         commands: Commands::default(),
     };
     Fact::End(Box::new(End { run: run.to_owned(), outcome, result: Box::new(result), leaked: Vec::new() }))

@@ -4,6 +4,7 @@ mod commands;
 mod filing;
 mod naming;
 mod searching;
+mod web;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -161,6 +162,7 @@ fn options(own: PathBuf) -> ToolOptions {
         command_limit: Duration::from_secs(600),
         own_dirs: vec![own],
         policy: Rc::new(Policy::off()),
+        web: Web::default(),
         jobs: true,
         removed: Vec::new(),
         secrets: Secrets::default(),

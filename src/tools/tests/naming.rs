@@ -10,7 +10,7 @@ async fn every_misuse_is_an_error_result_and_nothing_runs() {
     let mut rig = Rig::new();
     for (name, arguments, part) in [
         ("save-memory", r#"{"fact":"x"}"#, "unknown tool `save-memory`"),
-        ("web-fetch", r#"{"url":"http://x"}"#, "unknown tool `web-fetch`"),
+        ("web-fetch", r#"{"url":"http://x"}"#, "the tool `web-fetch` is not available in this run"),
         ("", "{}", "unknown tool ``"),
         ("glob", "", "one JSON object: they are empty"),
         ("glob", "null", "one JSON object: got null"),

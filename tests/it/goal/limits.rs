@@ -67,6 +67,25 @@ fn the_time_limit_inside_a_check() {
 }
 
 #[test]
+fn the_time_limit_inside_the_setup() {
+    let setup = "echo $$ > pid; trap '' TERM; sleep 1000 & wait";
+    let case = Case::new(Script::new(), &format!("goal: x\nlimits: {{time: 500ms}}\nsetup: [\"{setup}\"]"));
+    let ended = in_time(case.run(), HALF);
+    assert!(ended.error().contains("setup"), "{}", ended.error());
+    assert!(case.provider.requests().is_empty());
+    let pid = case.sandbox.read("pid");
+    assert!(!std::path::Path::new("/proc").join(pid.trim()).exists(), "nothing of it is left");
+}
+
+#[test]
+fn the_time_of_the_setup_counts() {
+    let script = Script::new().agent(Reply::bash("sleep 1000"));
+    let case = Case::new(script, "goal: x\nlimits: {time: 1s}\nsetup: ['sleep 0.7']");
+    let ended = in_time(case.run(), 2 * HALF);
+    assert!(ended.result.active_ms >= 1_000, "{}", ended.result.active_ms);
+}
+
+#[test]
 fn the_time_limit_between_steps() {
     // The same call again and again would be stuck: each differs from the one before.
     let step = respond_with(|request: &Request| Reply::bash(&format!("echo {}", "x".repeat(request.lane_n % 50))));

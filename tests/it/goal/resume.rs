@@ -179,6 +179,32 @@ fn an_ephemeral_run_leaves_no_session_and_names_none() {
 }
 
 #[test]
+fn the_copy_that_an_ephemeral_run_leaves_is_named() {
+    let script = Script::new().agent(Reply::bash("echo made > made")).agent(Reply::complete("a")).judge(met());
+    let case = Case::new(script, "goal: x\nworkspace_mode: copy");
+    let goal = case.goal.to_str().expect("a path");
+    let finished = case.sandbox.run(["run", goal, "--ephemeral", "--json"]).expect_code(0);
+    let result = finished.result();
+    let copy = result["copy"].as_str().expect("it is named");
+    assert_eq!(std::fs::read_to_string(std::path::Path::new(copy).join("made")).expect("it is kept"), "made\n");
+    assert!(result["paths"].is_null(), "{result}");
+    case.provider.finish();
+
+    let script = Script::new().agent(Reply::complete("a")).judge(met());
+    let case = Case::new(script, "goal: x\nworkspace_mode: copy");
+    let goal = case.goal.to_str().expect("a path");
+    let finished = case.sandbox.run(["run", goal, "--ephemeral"]).expect_code(0);
+    let copy = finished.stdout.lines().find_map(|line| line.strip_prefix("copy ")).expect("the summary names it");
+    assert!(std::path::Path::new(copy.trim()).is_dir(), "{copy}");
+
+    // One that was made for nothing is named, too.
+    let case = Case::new(Script::new(), "goal: x\nworkspace_mode: copy\nsetup: ['exit 3']");
+    let goal = case.goal.to_str().expect("a path");
+    let result = case.sandbox.run(["run", goal, "--json"]).expect_code(23).result();
+    assert!(std::path::Path::new(result["copy"].as_str().expect("it is named")).is_dir(), "{result}");
+}
+
+#[test]
 fn another_folder_for_sessions_is_named_in_the_command_that_resumes() {
     let script = Script::new().agent(Reply::text("a")).judge(unmet("no")).agent(Reply::text("b")).judge(met());
     let case = Case::new(script, "goal: x\nlimits: {iterations: 1}");

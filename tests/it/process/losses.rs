@@ -2,8 +2,11 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use spettro::process::sandbox::{Places, Policy, Wanted};
 use spettro::process::{LEDGER_NAME, sweep};
 use spettro::world::{Ending, Exec, JobState};
 
@@ -94,6 +97,53 @@ isolated_tests! {
         let third = children(zygote)[0];
         kill(zygote);
         eventually("it is dead", || !alive(third)).await;
+        assert_exited(&runner.run("exit 4").await, 4);
+    }
+
+    async fn an_order_of_confinement_survives_the_supervisor_that_waits_ahead(runner) {
+        let zygote = runner.process.zygote().unwrap();
+        let (killed, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let killing = {
+            let (killed, over) = (killed.clone(), over.clone());
+            // A thread of its own: while the runner waits for an answer, its one thread can do nothing.
+            std::thread::spawn(move || {
+                let begun = Instant::now();
+                while !over.load(Ordering::Relaxed) {
+                    if begun.elapsed() > Duration::from_secs(60) {
+                        eprintln!("an order is not answered");
+                        std::process::abort();
+                    }
+                    // The kernel's own list is read in no time; without one every process is looked at.
+                    let listed = std::fs::read_to_string(format!("/proc/{zygote}/task/{zygote}/children"));
+                    let listed = listed.map(|pids| pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect());
+                    let ahead: Vec<i32> = listed.unwrap_or_else(|_| children(zygote));
+                    for ahead in ahead.into_iter().filter_map(rustix::process::Pid::from_raw) {
+                        let dead = rustix::process::kill_process(ahead, rustix::process::Signal::KILL);
+                        killed.fetch_add(usize::from(dead.is_ok()), Ordering::Relaxed);
+                    }
+                }
+            })
+        };
+        let dir = runner.dir.path().canonicalize().unwrap();
+        let policy = Policy::new(
+            &Wanted::default(),
+            &Places {
+                workspace: &dir,
+                home: None,
+                account_home: None,
+                stores: Vec::new(),
+                goal_file: None,
+                temporary: &dir,
+                variable: &|_| None,
+            },
+        )
+        .unwrap();
+        while killed.load(Ordering::Relaxed) < 100 {
+            runner.process.confine(&policy).unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+        killing.join().unwrap();
+        assert_eq!(runner.process.zygote(), Some(zygote));
         assert_exited(&runner.run("exit 4").await, 4);
     }
 

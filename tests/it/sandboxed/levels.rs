@@ -1,6 +1,6 @@
 //! What a kernel keeps of a policy, and what a run does when it does not.
 
-use super::support::{Cell, landlock};
+use super::support::{Cell, User, landlock};
 
 /// What only Landlock 6 gives.
 const SCOPE: &str = "signals to processes outside and to threads of the runner";
@@ -10,7 +10,6 @@ fn without_a_policy_a_run_takes_what_there_is_and_says_what_is_missing() {
     if !landlock(6) {
         return;
     }
-    let cell = Cell::new();
     let lacks: [(&str, &[&str]); 7] = [
         ("0", &["files", SCOPE, "abstract sockets"]),
         ("1", &["moving files between folders", "truncation", "device control", SCOPE, "abstract sockets"]),
@@ -20,7 +19,8 @@ fn without_a_policy_a_run_takes_what_there_is_and_says_what_is_missing() {
         ("6", &[]),
         ("7", &[]),
     ];
-    for (abi, names) in lacks {
+    let cells: Vec<Cell> = User::ALL.into_iter().filter_map(Cell::of).collect();
+    for (cell, (abi, names)) in cells.iter().flat_map(|cell| lacks.map(|lack| (cell, lack))) {
         let (finished, provider) = cell.run("", &["--pretend-landlock", abi]);
         let finished = finished.expect_code(0);
         let level = finished.result()["sandbox"].as_str().expect("a level").to_owned();
@@ -44,7 +44,6 @@ fn without_a_policy_a_run_takes_what_there_is_and_says_what_is_missing() {
 
 #[test]
 fn a_written_policy_that_cannot_be_kept_ends_the_run_before_anything_starts() {
-    let cell = Cell::new();
     let cases: [(&str, &[&str], &str, &str); 6] = [
         ("sandbox: {files: workspace-write}\n", &[], "0", "files"),
         ("", &["--sandbox", "workspace-write"], "0", "files"),
@@ -53,7 +52,8 @@ fn a_written_policy_that_cannot_be_kept_ends_the_run_before_anything_starts() {
         ("sandbox: {network: [443], files: off}\n", &[], "3", "ports"),
         ("sandbox: {network: none}\n", &[], "0", "files"),
     ];
-    for (goal, flags, abi, names) in cases {
+    let cells: Vec<Cell> = User::ALL.into_iter().filter_map(Cell::of).collect();
+    for (cell, (goal, flags, abi, names)) in cells.iter().flat_map(|cell| cases.map(|case| (cell, case))) {
         let mut all = vec!["--pretend-landlock", abi];
         all.extend(flags);
         let (finished, provider) = cell.run(goal, &all);

@@ -1,8 +1,10 @@
 //! What commands of a run can touch, and what not: the sandbox of the kernel this runs on.
 
 mod files;
+mod git;
 mod levels;
 mod network;
 mod signals;
 pub mod support;
 mod tools;
+mod web;

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use super::support::{Cell, assert_lines, has, landlock};
+use super::support::{Cell, User, assert_lines, has, landlock};
 
 /// Prints what each attempt came to; `PORT` listens, `OTHER` listens too.
 fn attempts(port: u16, other: u16) -> String {
@@ -48,8 +48,9 @@ fn none_is_none_on_any_kernel_and_sockets_between_processes_stay() {
         return;
     }
     let (_one, port, _two, other) = listeners();
-    let cell = Cell::new();
-    for goal in ["sandbox: {network: none}\n", "sandbox: {network: none, files: off}\n"] {
+    let goals = ["sandbox: {network: none}\n", "sandbox: {network: none, files: off}\n"];
+    for (user, goal) in User::ALL.into_iter().flat_map(|user| goals.map(|goal| (user, goal))) {
+        let Some(cell) = Cell::of(user) else { continue };
         let told = cell.told(goal, &attempts(port, other));
         let refused =
             ["port", "other", "fastopen", "bind", "udp", "udp6", "mptcp"].map(|name| format!("{name} refused"));
@@ -65,22 +66,24 @@ fn of_listed_ports_tcp_is_open_and_nothing_else() {
         return;
     }
     let (_one, port, _two, other) = listeners();
-    let cell = Cell::new();
-    let told = cell.told(&format!("sandbox: {{network: [{port}]}}\n"), &attempts(port, other));
-    assert_lines(
-        &told,
-        &[
-            "port done",
-            "other refused",
-            "fastopen refused",
-            "bind refused",
-            "udp refused",
-            "udp6 refused",
-            "mptcp refused",
-            "pair done",
-            "unix done",
-        ],
-    );
+    for user in User::ALL {
+        let Some(cell) = Cell::of(user) else { continue };
+        let told = cell.told(&format!("sandbox: {{network: [{port}]}}\n"), &attempts(port, other));
+        assert_lines(
+            &told,
+            &[
+                "port done",
+                "other refused",
+                "fastopen refused",
+                "bind refused",
+                "udp refused",
+                "udp6 refused",
+                "mptcp refused",
+                "pair done",
+                "unix done",
+            ],
+        );
+    }
 }
 
 #[test]

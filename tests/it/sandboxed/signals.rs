@@ -26,7 +26,7 @@ fn a_command_that_kills_everything_leaves_the_runner_alive_and_sees_the_refusal(
     }
     // With and without Landlock's own scope: the filter of system calls holds on any kernel. The shell in between
     // is the namespace's first process, so that the runner is not the one that no signal reaches.
-    for user in [User::Own, User::Nobody] {
+    for user in User::ALL {
         for abi in ["0", "6"] {
             let Some(cell) = Cell::of(user) else { continue };
             let script = "kill -9 -1; echo \"all: $?\"; kill -9 $(pgrep -o -x spettro); echo \"one: $?\"
@@ -53,20 +53,24 @@ fn a_job_that_kills_everything_leaves_the_runner_alive() {
     if !own_pids() {
         return;
     }
-    let cell = Cell::new();
-    let provider = Script::new()
-        .agent(job("pkill -9 -f [s]pettro; kill -9 -1; echo \"seen: $?\" > seen; exec sleep 999"))
-        .agent(Reply::bash("until grep . seen; do sleep 0.01; done"))
-        .agent(Reply::complete("done"))
-        .judge(met())
-        .start();
-    let goal = cell.sandbox.goal(&provider, super::support::GOAL);
-    let mut command = cell.sandbox.command(OWN_PIDS[0]);
-    command.args(&OWN_PIDS[1..]).args(["bash", "-c", "\"$@\"; exit $?", "bash", env!("CARGO_BIN_EXE_spettro")]);
-    command.args(["run", "--goal"]).arg(&goal);
-    cell.sandbox.start(command).wait(PATIENCE).expect_code(0);
-    assert_eq!(cell.sandbox.read("seen"), "seen: 1\n");
-    provider.finish();
+    for user in User::ALL {
+        let Some(cell) = Cell::of(user) else { continue };
+        let script = Script::new()
+            .agent(job("pkill -9 -f [s]pettro; kill -9 -1; echo \"seen: $?\" > seen; exec sleep 999"))
+            .agent(Reply::bash("until grep . seen; do sleep 0.01; done"))
+            .agent(Reply::complete("done"))
+            .judge(met());
+        let (provider, goal) = cell.scripted(script, "");
+        let command = cell.command(&[]);
+        let inner: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        let program = command.get_program().to_owned();
+        let mut command = cell.sandbox.command(OWN_PIDS[0]);
+        command.args(&OWN_PIDS[1..]).args(["bash", "-c", "\"$@\"; exit $?", "bash"]).arg(program).args(inner);
+        command.args(["run", "--goal"]).arg(&goal);
+        cell.sandbox.start(command).wait(PATIENCE).expect_code(0);
+        assert_eq!(cell.sandbox.read("seen"), "seen: 1\n", "{user:?}");
+        provider.finish();
+    }
 }
 
 /// Every environment up the tree, and every one it can find.
@@ -77,7 +81,7 @@ const LOOK: &str = "p=$$; while [ \"$p\" -gt 1 ]; do
 
 #[test]
 fn the_key_is_in_no_environment_that_a_job_can_read() {
-    for user in [User::Own, User::Nobody] {
+    for user in User::ALL {
         // Without Landlock it is the runner alone that hides.
         for abi in ["0", "6"] {
             let Some(cell) = Cell::of(user) else { continue };

@@ -1,7 +1,5 @@
 //! Toolchains that must work under the default: from caches, without a network.
 
-use std::path::PathBuf;
-
 use super::support::{Cell, User, assert_lines, has};
 
 #[test]
@@ -9,8 +7,10 @@ fn python_has_its_processes_locks_and_shared_memory() {
     if !has("python3") {
         return;
     }
-    for goal in ["", "sandbox: {network: none}\n"] {
-        let told = Cell::new().told(
+    let goals = ["", "sandbox: {network: none}\n"];
+    for (user, goal) in User::ALL.into_iter().flat_map(|user| goals.map(|goal| (user, goal))) {
+        let Some(cell) = Cell::of(user) else { continue };
+        let told = cell.told(
             goal,
             "cat > t.py <<'EOF'
 import multiprocessing as m, tempfile
@@ -32,7 +32,7 @@ EOF
 
 #[test]
 fn archives_are_unpacked() {
-    for user in [User::Own, User::Nobody] {
+    for user in User::ALL {
         let Some(cell) = Cell::of(user) else { continue };
         let told = cell.told(
             "",
@@ -43,38 +43,106 @@ fn archives_are_unpacked() {
     }
 }
 
-/// A crate without dependencies and one that has it in a registry of the cargo home would need a download; a git
-/// dependency on this machine goes through the same cache.
 #[test]
-fn cargo_builds_offline_from_its_cache_and_fetches_into_it() {
-    if !has("cargo") || !has("git") {
+fn cargo_fetches_into_its_cache_and_builds_and_tests_from_it() {
+    if !has("git") {
         return;
     }
-    let cell = Cell::new();
-    let cargo = |name: &str, usual: &str| {
-        let set = std::env::var(name).map(PathBuf::from).ok();
-        set.or_else(|| std::env::var("HOME").ok().map(|home| PathBuf::from(home).join(usual)))
-    };
-    // The toolchain is this machine's, the cargo home the sandbox's own.
-    if let Some(rustup) = cargo("RUSTUP_HOME", ".rustup").filter(|dir| dir.is_dir()) {
-        cell.sandbox.set("RUSTUP_HOME", rustup.to_str().expect("UTF-8"));
-    }
-    cell.sandbox.sh("cd ..; mkdir -p dep/src; cd dep; echo 'pub fn one() -> u8 { 1 }' > src/lib.rs
-        printf '[package]\\nname = \"dep\"\\nversion = \"1.0.0\"\\nedition = \"2021\"\\n' > Cargo.toml
-        git init -q; git add -A; git -c user.name=T -c user.email=t@e.org commit -q -m start");
-    let dep = cell.sandbox.root().join("dep");
-    cell.sandbox.write(
-        "Cargo.toml",
-        format!(
-            "[package]\nname = \"it\"\nversion = \"1.0.0\"\nedition = \"2021\"\n[dependencies]\n\
-             dep = {{ git = \"file://{}\" }}\n",
+    for user in User::ALL {
+        let Some(cell) = Cell::of(user) else { continue };
+        let Some(rust) = cell.rust() else { continue };
+        let rust: Vec<&str> = rust.iter().map(String::as_str).collect();
+        cell.sandbox.sh("cd ..; mkdir -p dep/src; cd dep; echo 'pub fn one() -> u8 { 1 }' > src/lib.rs
+            printf '[package]\\nname = \"dep\"\\nversion = \"1.0.0\"\\nedition = \"2021\"\\n' > Cargo.toml
+            git init -q; git add -A; git -c user.name=T -c user.email=t@e.org commit -q -m start");
+        let dep = cell.sandbox.root().join("dep");
+        let manifest = format!(
+            "[package]\nname = \"it\"\nversion = \"1.0.0\"\nedition = \"2021\"\n[dependencies]\ndep = {{ git = \"file://{}\" }}\n",
             dep.display()
-        ),
-    );
-    cell.sandbox.write("src/main.rs", "fn main() { println!(\"{}\", dep::one()); }\n");
-    let told = cell.told("", "cargo fetch -q && cargo build -q --offline && target/debug/it");
-    assert!(told.trim_end().ends_with('1') && !told.contains("error"), "{told}");
-    assert!(cell.sandbox.home().join(".cargo/git/db").is_dir());
+        );
+        cell.sandbox.write("Cargo.toml", manifest);
+        cell.sandbox.write(
+            "src/main.rs",
+            "fn main() { println!(\"{}\", dep::one()); }\n#[test]\nfn one() { assert_eq!(dep::one(), 1); }\n",
+        );
+        let told = cell.told_behind(
+            &rust,
+            "",
+            "cargo fetch -q && cargo build -q --offline && target/debug/it && cargo test -q --offline | grep 'test result'",
+        );
+        assert!(told.starts_with("1\ntest result: ok. 1 passed") && !told.contains("error"), "{user:?}: {told}");
+        assert!(cell.sandbox.home().join(".cargo/git/db").is_dir());
+    }
+}
+
+#[test]
+fn cargo_builds_and_tests_a_project_from_a_warm_registry() {
+    for user in User::ALL {
+        let Some(cell) = Cell::of(user) else { continue };
+        let Some(rust) = cell.rust() else { continue };
+        let rust: Vec<&str> = rust.iter().map(String::as_str).collect();
+        cell.sandbox.write(
+            "Cargo.toml",
+            "[package]\nname = \"it\"\nversion = \"1.0.0\"\nedition = \"2021\"\n[dependencies]\nitoa = \"1\"\n",
+        );
+        cell.sandbox.write(
+            "src/lib.rs",
+            "pub fn text(n: u32) -> String { itoa::Buffer::new().format(n).to_owned() }\n\
+             #[test]\nfn writes() { assert_eq!(text(42), \"42\"); }\n",
+        );
+        if !cell.warm(&rust, "cargo fetch -q") {
+            return;
+        }
+        let told = cell.told_behind(
+            &rust,
+            "",
+            "cargo build -q --offline && cargo test -q --offline --lib | grep 'test result'; ls ~/.cargo/registry/src/*/ | wc -l",
+        );
+        assert!(told.starts_with("test result: ok. 1 passed") && told.trim_end().ends_with("\n1"), "{user:?}: {told}");
+    }
+}
+
+#[test]
+fn npm_builds_and_tests_a_project_from_a_warm_cache() {
+    if !has("npm") {
+        return;
+    }
+    for user in User::ALL {
+        let Some(cell) = Cell::of(user) else { continue };
+        cell.sandbox.write(
+            "package.json",
+            r#"{"name": "it", "version": "1.0.0", "dependencies": {"is-odd": "3.0.1"},
+                "scripts": {"build": "node -e 'fs.writeFileSync(\"built.js\", \"module.exports = require(\\\"is-odd\\\")\")'",
+                            "test": "node -e 'console.log(require(\"./built.js\")(3))'"}}"#,
+        );
+        if !cell.warm(&[], "npm install --silent --no-audit --no-fund && rm -r node_modules") {
+            return;
+        }
+        let told = cell.told("", "npm ci --silent --offline --no-audit && npm run --silent build && npm test --silent");
+        assert_lines(&told, &["true"]);
+    }
+}
+
+#[test]
+fn pip_installs_from_a_warm_cache_and_a_project_is_tested() {
+    for user in User::ALL {
+        let Some(cell) = Cell::of(user) else { continue };
+        cell.sandbox.write("pyproject.toml", "[project]\nname = \"it\"\nversion = \"1.0\"\ndependencies = [\"six\"]\n");
+        cell.sandbox.write(
+            "test_it.py",
+            "import six, unittest\nclass It(unittest.TestCase):\n    def test_it(self): self.assertTrue(six.PY3)\n",
+        );
+        if !cell.warm(&[], "python3 -m venv .venv && .venv/bin/pip download -q -d ../wheels six==1.17.0 && rm -r .venv")
+        {
+            return;
+        }
+        let told = cell.told(
+            "",
+            "python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check --no-index --find-links ../wheels six
+            .venv/bin/python -m unittest -v 2>&1 | grep -E '^(OK|Ran|test_it)' | cut -d' ' -f1,2",
+        );
+        assert!(told.contains("Ran 1\nOK"), "{user:?}: {told}");
+    }
 }
 
 #[test]

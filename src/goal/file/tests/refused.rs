@@ -256,10 +256,12 @@ fn later_keys_are_known_and_refused() {
         ["goal.yaml:4:56: providers.l.ca_file: not in this version yet"]
     );
     assert_eq!(
-        refused("tools: {allow: [web-fetch]}\n"),
-        ["goal.yaml:4:17: tools.allow[0]: `web-fetch` is not in this version yet"]
+        refused("tools: {allow: [save-memory]}\n"),
+        ["goal.yaml:4:17: tools.allow[0]: `save-memory` is not in this version yet"]
     );
-    assert_eq!(config("tools: {deny: [web-fetch]}\n").tools_deny, ["web-fetch"]);
+    assert_eq!(config("tools: {deny: [save-memory]}\n").tools_deny, ["save-memory"]);
+    assert!(!config("tools: {allow: [web-fetch]}\n").web_private);
+    assert!(config("tools: {allow: [web-fetch], web_private: true}\n").web_private);
 }
 
 #[test]

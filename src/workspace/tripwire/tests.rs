@@ -176,3 +176,119 @@ fn the_command_after_which_it_moved_is_known() {
     assert_eq!(found[0].by.as_deref(), Some("second"));
     assert_eq!(found[0].settings, ["core.pager", "core.editor"]);
 }
+
+/// A repository with a submodule whose name holds a slash, which has a submodule itself.
+fn with_submodules() -> (tempfile::TempDir, Roots) {
+    let (dir, roots) = sample();
+    let add = "git -c protocol.file.allow=always submodule --quiet add";
+    sh(
+        &roots.real,
+        &format!(
+            "for n in one two; do git init -q ../$n; git -C ../$n commit -q --allow-empty -m start; done
+            (cd ../one; {add} \"$(cd ../two; pwd)\" inner; git commit -qm sub)
+            {add} ../one libs/one; git -c protocol.file.allow=always submodule --quiet update --init --recursive
+            git commit -qm sub; rm -f .git/modules/libs/one/hooks/* .git/modules/libs/one/modules/inner/hooks/*"
+        ),
+    );
+    (dir, roots)
+}
+
+#[test]
+fn submodules_are_watched_and_theirs_too() {
+    let (dir, roots) = with_submodules();
+    let mut wire = wire(&dir, &roots);
+    assert_eq!(settled(&mut wire), []);
+    sh(&roots.real, "git -C libs/one config user.email a@b; git -C libs/one commit -q --allow-empty -m two");
+    assert_eq!(settled(&mut wire), []);
+    let module = ".git/modules/libs/one";
+    let inner = ".git/modules/libs/one/modules/inner";
+    for (change, name, settings) in [
+        ("git -C libs/one config core.fsmonitor ./x", format!("{module}/config"), vec!["core.fsmonitor"]),
+        ("git -C libs/one/inner config core.pager ./x", format!("{inner}/config"), vec!["core.pager"]),
+        ("git -C libs/one config core.worktree /", format!("{module}/config"), vec!["core.worktree"]),
+        (
+            "git config --file .git/modules/libs/one/config core.worktree ../../../../..",
+            format!("{module}/config"),
+            vec!["core.worktree"],
+        ),
+    ] {
+        sh(&roots.real, change);
+        let settings = settings.into_iter().map(str::to_owned).collect();
+        assert_eq!(settled(&mut wire), [(name, settings)], "{change}");
+    }
+    for folder in [module, inner] {
+        sh(&roots.real, &format!("mkdir -p {folder}/hooks; echo x > {folder}/hooks/post-checkout"));
+        sh(&roots.real, &format!("chmod +x {folder}/hooks/post-checkout"));
+        assert_eq!(settled(&mut wire), file(&format!("{folder}/hooks/post-checkout")));
+        assert!(!roots.real.join(folder).join("hooks/post-checkout").exists());
+    }
+    assert_eq!(settled(&mut wire), []);
+}
+
+#[test]
+fn a_submodule_that_is_added_is_ordinary_work_unless_it_runs_something() {
+    let (dir, roots) = with_submodules();
+    let mut wire = wire(&dir, &roots);
+    sh(
+        &roots.real,
+        "git -c protocol.file.allow=always submodule --quiet add ../two two; rm -f .git/modules/two/hooks/*",
+    );
+    assert_eq!(settled(&mut wire), []);
+    sh(&roots.real, "git -C two config core.editor ./x");
+    assert_eq!(settled(&mut wire), [(".git/modules/two/config".to_owned(), vec!["core.editor".to_owned()])]);
+    sh(
+        &roots.real,
+        "git -c protocol.file.allow=always submodule --quiet add ../two three; git -C three config core.pager ./x
+        rm -f .git/modules/three/hooks/*; echo x > .git/modules/three/hooks/pre-push",
+    );
+    assert_eq!(
+        settled(&mut wire),
+        [
+            (".git/modules/three/config".to_owned(), vec!["core.pager".to_owned()]),
+            (".git/modules/three/hooks/pre-push".to_owned(), Vec::new()),
+        ]
+    );
+}
+
+#[test]
+fn files_that_known_settings_include_are_watched() {
+    let (dir, roots) = sample();
+    write(&roots.real, "conf/shared", "[user]\n\tname = them\n[includeIf \"gitdir:/\"]\n\tpath = \"deep\"\n");
+    sh(&roots.real, "git config include.path ../conf/shared; git config --add include.path ../conf/later");
+    let mut wire = wire(&dir, &roots);
+    assert_eq!(settled(&mut wire), []);
+    for (change, name, setting) in [
+        ("git config --file conf/shared alias.st '!./x'", "conf/shared", "alias.st"),
+        ("git config --file conf/deep core.sshCommand ./x", "conf/deep", "core.sshcommand"),
+        ("git config --file conf/later core.pager ./x", "conf/later", "core.pager"),
+    ] {
+        sh(&roots.real, change);
+        assert_eq!(settled(&mut wire), [(name.to_owned(), vec![setting.to_owned()])], "{change}");
+    }
+    sh(&roots.real, "git config --file conf/shared user.name me; echo x > conf/other");
+    assert_eq!(settled(&mut wire), []);
+}
+
+#[test]
+fn settings_of_other_worktrees_are_watched_from_the_main_one() {
+    let (dir, roots) = sample();
+    sh(&roots.real, "git config extensions.worktreeConfig true; git worktree add -q ../side");
+    let mut wire = wire(&dir, &roots);
+    sh(&roots.real, "git -C ../side config --worktree core.editor ./x");
+    let config = ".git/worktrees/side/config.worktree".to_owned();
+    assert_eq!(settled(&mut wire), [(config, vec!["core.editor".to_owned()])]);
+}
+
+#[test]
+fn a_repository_with_very_many_submodules_is_looked_at_as_fast() {
+    let (dir, roots) = sample();
+    sh(
+        &roots.real,
+        "for n in $(seq 300); do mkdir -p .git/modules/$n/hooks; cp .git/config .git/HEAD .git/modules/$n; done",
+    );
+    let mut wire = wire(&dir, &roots);
+    assert!(wire.watched.len() > 300 && wire.extra.len() < 10);
+    assert!(wire.watched.values().filter(|watched| watched.looked_at).count() <= 2 * MOST_EXTRA);
+    sh(&roots.real, "git config --file .git/modules/299/config core.pager ./x");
+    assert_eq!(settled(&mut wire), [(".git/modules/299/config".to_owned(), vec!["core.pager".to_owned()])]);
+}
