@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::event::{Lane, Leaked};
 use crate::world::{
-    Boxed, Command, Exec, ExecError, Finished, HttpRequest, HttpResponse, JobInfo, Transport, TransportError,
+    Boxed, Command, Exec, ExecError, Finished, HttpRequest, HttpResponse, JobInfo, KeyAt, Transport, TransportError,
 };
 
 /// Recorded lanes, and everything else over the network: the agent's replies may be recorded, the judge's live.
@@ -18,6 +18,10 @@ pub struct Lanes {
 impl Transport for Lanes {
     fn send(&self, request: HttpRequest) -> Boxed<'_, Result<HttpResponse, TransportError>> {
         self.recorded.get(&request.tag.lane).unwrap_or(&self.live).send(request)
+    }
+
+    fn key<'a>(&'a self, at: &'a KeyAt, again: bool) -> Boxed<'a, Result<Option<String>, String>> {
+        self.live.key(at, again)
     }
 
     fn recorded(&self) -> bool {

@@ -13,8 +13,7 @@ pub use self::broken::misused;
 use self::broken::{broken_off, only_event, panicked};
 use self::drive::{Begun, Go, Place};
 use self::earlier::{earlier, kept_limits, last_limits, unfinished};
-use self::secret::key_names;
-pub(super) use self::secret::secrets;
+pub(super) use self::secret::{key_names, secrets};
 use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::crashed::sweep_crashed;
 use super::dry_run::{self, DryRun};
@@ -240,9 +239,10 @@ fn start(
         learned_window: session::fold(&earlier.lines).window_tokens,
         config: Box::new(|| Ok(load(&earlier.source(), &Overrides::default(), env, Some(&home), &cwd)?.config)),
     });
-    let models = models(&config, frozen.as_ref(), env, &mut notes)?;
+    let models = models(&config, frozen.as_ref(), env, run_id, &mut notes)?;
     drop(frozen);
     let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)], env);
+    models.keys.hide_in(&secrets);
     log.hide(secrets.clone());
 
     // Before threads, runtime and TLS: the helper that starts commands.
@@ -301,6 +301,7 @@ fn start(
         agent: models.agent,
         judge: models.judge,
         summarizer: models.summarizer,
+        keys: models.keys,
         earlier,
         notes,
         run_id,

@@ -12,7 +12,7 @@ use self::table::{Provider, Reasoning, Row, own_name, table};
 use super::price::Price;
 use super::request::Front;
 use super::wire::Wire;
-use crate::world::Env;
+use crate::world::{Env, KeyAt};
 
 mod address;
 mod list;
@@ -60,9 +60,15 @@ pub struct ProviderSpec {
     pub wire: Wire,
     pub base_url: String,
     pub api_key_env: Option<String>,
+    /// Where the key stands when no variable holds it.
+    pub api_key_at: Option<KeyAt>,
     pub headers: BTreeMap<String, String>,
+    /// Header → the variable that holds its value.
+    pub env_http_headers: BTreeMap<String, String>,
     pub query_params: BTreeMap<String, String>,
     pub extra_body: Vec<(String, String)>,
+    /// Absolute.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// Where the key of an endpoint comes from; never the key itself.
@@ -72,6 +78,8 @@ pub enum KeySource {
     None,
     /// The first of these environment variables that is set and not empty.
     Env(Vec<String>),
+    /// A file or a command's output; read at the start, and again when the provider refuses it.
+    At(KeyAt),
 }
 
 /// A model, resolved: everything a call needs but the key's value. Frozen into the session.
@@ -91,8 +99,17 @@ pub struct Endpoint {
     pub max_output_tokens: u64,
     pub reasoning_effort: Option<String>,
     pub headers: BTreeMap<String, String>,
+    /// Header (lower case) → the variable that holds its value.
+    #[serde(default)]
+    pub env_headers: BTreeMap<String, String>,
     pub query_params: BTreeMap<String, String>,
     pub extra_body: Vec<(String, String)>,
+    /// Certificates to trust beside the machine's own.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// Nobody named the window: the local server is asked for it.
+    #[serde(default)]
+    pub window_assumed: bool,
     /// `None`: unpriced (only allowed without a cost limit).
     pub price: Option<Price>,
     /// The price is nothing because the server is local and nobody named one: said in a notice.
@@ -116,7 +133,9 @@ impl Endpoint {
     }
 
     /// The start of a request's body.
-    pub fn front(&self, max_output_tokens: u64, force_tool: Option<&str>) -> Vec<u8> {
+    ///
+    /// `slow_steps`: see [`Front::slow_steps`].
+    pub fn front(&self, max_output_tokens: u64, force_tool: Option<&str>, slow_steps: bool) -> Vec<u8> {
         self.wire.front(&Front {
             model: &self.model,
             max_output_tokens,
@@ -124,7 +143,7 @@ impl Endpoint {
             reasoning_effort: self.reasoning_effort.as_deref(),
             extra_body: &self.extra_body,
             native: self.provider == "openai" && self.own,
-            slow_steps: false,
+            slow_steps,
         })
     }
 }
@@ -141,6 +160,10 @@ pub enum EndpointError {
     /// The variables that were looked for.
     #[error("no key for `{model}`: {} is not set", .variables.join(" or "))]
     MissingKey { model: String, variables: Vec<String> },
+    #[error("no key for `{model}`: {why}")]
+    NoKey { model: String, why: String },
+    #[error("no value for the header `{header}` of `{model}`: {variable} is not set")]
+    MissingHeader { model: String, header: String, variable: String },
     /// Not http(s), without a host, or with credentials, query or fragment in it.
     #[error("the base URL `{0}` is not a plain http or https URL")]
     BadUrl(String),
@@ -182,7 +205,8 @@ pub fn resolve(
     let row = like.or(own_row);
     let address = Address::parse(&place.base_url)?;
 
-    let window_tokens = spec.context_window.or(row.map(|row| row.window_tokens)).unwrap_or(if address.local {
+    let known_window = spec.context_window.or(row.map(|row| row.window_tokens));
+    let window_tokens = known_window.unwrap_or(if address.local {
         LOCAL_WINDOW
     } else {
         REMOTE_WINDOW
@@ -191,7 +215,7 @@ pub fn resolve(
         Some(row) if window_tokens >= row.window_tokens => row.max_output_tokens,
         // A window smaller than the model's own must still leave room for input.
         Some(row) => row.max_output_tokens.min(window_tokens / 4).max(1),
-        None => (window_tokens / 4).clamp(1, 8_192),
+        None => reply_of(window_tokens),
     });
     let name = format!("{provider}/{model}");
     let price = prices.get(&name).or_else(|| prices.get(&spec.id)).or(row.map(|row| &row.price)).cloned();
@@ -215,8 +239,11 @@ pub fn resolve(
         max_output_tokens,
         reasoning_effort,
         headers: place.headers,
+        env_headers: place.env_headers,
         query_params: place.query_params,
         extra_body: place.extra_body,
+        ca_file: place.ca_file,
+        window_assumed: address.local && known_window.is_none(),
         price: if free_because_local { Some(Price::FREE) } else { price },
         free_because_local,
         force_tool: row.is_none_or(|row| row.force_tool),
@@ -228,8 +255,23 @@ pub fn resolve(
         KeySource::Env(variables) if !any_set(env, variables) => {
             Err(EndpointError::MissingKey { model: endpoint.name(), variables: variables.clone() })
         }
-        _ => Ok(endpoint),
+        _ => missing_header(&endpoint, env).map_or(Ok(endpoint), Err),
     }
+}
+
+/// The first header whose variable is not set.
+fn missing_header(endpoint: &Endpoint, env: &dyn Env) -> Option<EndpointError> {
+    let missing = endpoint.env_headers.iter().find(|(_, variable)| !any_set(env, std::slice::from_ref(variable)));
+    missing.map(|(header, variable)| EndpointError::MissingHeader {
+        model: endpoint.name(),
+        header: header.clone(),
+        variable: variable.clone(),
+    })
+}
+
+/// The longest reply of a model of which only the window is known.
+pub(super) fn reply_of(window_tokens: u64) -> u64 {
+    (window_tokens / 4).clamp(1, 8_192)
 }
 
 /// The price of the model that answered, where the catalogue knows it for another one than was asked.
@@ -276,11 +318,14 @@ fn recorded(spec: &ModelSpec, cassette: PathBuf, like: Option<&Row>) -> Endpoint
         max_output_tokens: spec
             .max_output_tokens
             .or(like.map(|row| row.max_output_tokens))
-            .unwrap_or_else(|| (window_tokens / 4).clamp(1, 8_192)),
+            .unwrap_or_else(|| reply_of(window_tokens)),
         reasoning_effort: spec.reasoning_effort.clone(),
         headers: BTreeMap::new(),
+        env_headers: BTreeMap::new(),
         query_params: BTreeMap::new(),
         extra_body: Vec::new(),
+        ca_file: None,
+        window_assumed: false,
         price: Some(like.map_or(Price::FREE, |row| row.price.clone())),
         free_because_local: false,
         force_tool: true,
@@ -350,8 +395,10 @@ struct Place {
     /// An own endpoint: its models need no row.
     unlisted: bool,
     headers: BTreeMap<String, String>,
+    env_headers: BTreeMap<String, String>,
     query_params: BTreeMap<String, String>,
     extra_body: Vec<(String, String)>,
+    ca_file: Option<PathBuf>,
 }
 
 impl Place {
@@ -377,8 +424,11 @@ impl Place {
             }
             (None, Some(named), _) => {
                 let wire = spec.wire.unwrap_or(named.wire);
-                let key_env = spec.api_key_env.as_ref().or(named.api_key_env.as_ref()).cloned();
-                (wire, named.base_url.clone(), own_key(&key_env), false)
+                let key = match (&spec.api_key_env, &named.api_key_at) {
+                    (None, Some(at)) => KeySource::At(at.clone()),
+                    (given, _) => own_key(&given.as_ref().or(named.api_key_env.as_ref()).cloned()),
+                };
+                (wire, named.base_url.clone(), key, false)
             }
             // The vendor's URL of another wire is not known.
             (None, None, Some(listed)) if spec.wire.is_some_and(|wire| !listed.speaks(wire)) => {
@@ -407,6 +457,8 @@ impl Place {
             own,
             unlisted: spec.base_url.is_some() || named.is_some(),
             headers: merged(base.map_or(&empty, |p| &p.headers), &spec.headers, str::to_ascii_lowercase),
+            env_headers: merged(base.map_or(&empty, |p| &p.env_http_headers), &empty, str::to_ascii_lowercase),
+            ca_file: base.and_then(|p| p.ca_file.clone()),
             query_params: merged(base.map_or(&empty, |p| &p.query_params), &spec.query_params, str::to_owned),
             extra_body: merged_body(base.map_or(&[], |p| p.extra_body.as_slice()), &spec.extra_body),
         })

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
@@ -19,10 +19,10 @@ const WRAPS: [usize; 2] = [76, 64];
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// All secrets of a run. Cheap to clone.
+/// All secrets of a run. Cheap to clone; a clone knows what is added later.
 #[derive(Clone, Default)]
 pub struct Secrets {
-    table: Option<Arc<Table>>,
+    table: Arc<RwLock<Option<Arc<Table>>>>,
 }
 
 struct Table {
@@ -44,65 +44,54 @@ impl Secrets {
     where
         I: IntoIterator<Item = (String, String)>,
     {
-        let mut values: BTreeMap<Vec<u8>, String> = BTreeMap::new();
+        let mut values = BTreeMap::new();
         for (name, value) in pairs {
-            for value in [value.as_str(), value.trim()] {
-                if value.len() >= SHORTEST_BYTES {
-                    values.entry(value.as_bytes().to_vec()).or_insert_with(|| name.clone());
-                }
-            }
+            take(&mut values, &name, &value);
         }
-        // Raw values first: where one secret's encoded form is another one's value, the value names it.
-        let mut forms: BTreeMap<Vec<u8>, &str> = values.iter().map(|(value, name)| (value.clone(), &**name)).collect();
-        for (value, name) in &values {
-            for form in encoded_forms(value) {
-                forms.entry(form).or_insert(name);
-            }
+        Secrets { table: Arc::new(RwLock::new(Table::of(values))) }
+    }
+
+    /// One more secret: a key that was read while the run goes on.
+    pub fn add(&self, name: &str, value: &str) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut values = table.as_ref().map(|table| table.values.clone()).unwrap_or_default();
+        let before = values.len();
+        take(&mut values, name, value);
+        if values.len() > before {
+            *table = Table::of(values);
         }
-        if forms.is_empty() {
-            return Secrets::default();
-        }
-        let placeholders = forms.values().map(|name| format!("«secret:{name}»").into_bytes()).collect();
-        let forms: Vec<Vec<u8>> = forms.into_keys().collect();
-        let mut starts = [false; 256];
-        for form in &forms {
-            starts[usize::from(form[0])] = true;
-        }
-        let longest_bytes = forms.iter().map(Vec::len).max().unwrap_or(0);
-        let Ok(matcher) = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms) else {
-            // Fails only when the forms together exceed 2^31 states, and environments are far below that.
-            unreachable!("the forms of all secrets together are below 2 GiB");
-        };
-        let table = Table { values, forms, placeholders, starts, longest_bytes, matcher };
-        Secrets { table: Some(Arc::new(table)) }
+    }
+
+    fn table(&self) -> Option<Arc<Table>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.table.is_none()
+        self.table().is_none()
     }
 
     /// True when `value` is a secret as a whole.
     pub fn is_secret(&self, value: &str) -> bool {
-        self.table.as_ref().is_some_and(|table| {
+        self.table().is_some_and(|table| {
             table.values.contains_key(value.as_bytes()) || table.values.contains_key(value.trim().as_bytes())
         })
     }
 
     /// True when any form of any secret occurs in `bytes`.
     pub fn contains(&self, bytes: &[u8]) -> bool {
-        self.table.as_ref().is_some_and(|table| table.matcher.is_match(bytes))
+        self.table().is_some_and(|table| table.matcher.is_match(bytes))
     }
 
     /// True when the placeholder of one of these secrets occurs in `text`.
     pub fn contains_placeholder(&self, text: &str) -> bool {
-        self.table.as_ref().is_some_and(|table| {
+        self.table().is_some_and(|table| {
             text.contains("«secret:") && table.values.values().any(|name| text.contains(&format!("«secret:{name}»")))
         })
     }
 
     /// `bytes` with each secret replaced.
     pub fn redact<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
-        match &self.table {
+        match self.table() {
             Some(table) if table.matcher.is_match(bytes) => {
                 let mut out = Vec::with_capacity(bytes.len());
                 table.replace(bytes, bytes.len(), &mut out);
@@ -122,18 +111,54 @@ impl Secrets {
 
     /// For bytes that arrive in chunks.
     pub fn redactor(&self) -> Redactor {
-        Redactor { table: self.table.clone(), held: Vec::new() }
+        Redactor { table: self.table(), held: Vec::new() }
     }
 }
 
 impl std::fmt::Debug for Secrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&String> = self.table.iter().flat_map(|table| table.values.values()).collect();
+        let table = self.table();
+        let names: Vec<&String> = table.iter().flat_map(|table| table.values.values()).collect();
         f.debug_tuple("Secrets").field(&names).finish()
     }
 }
 
+/// Takes one value, as it is and trimmed.
+fn take(values: &mut BTreeMap<Vec<u8>, String>, name: &str, value: &str) {
+    for value in [value, value.trim()] {
+        if value.len() >= SHORTEST_BYTES {
+            values.entry(value.as_bytes().to_vec()).or_insert_with(|| name.to_owned());
+        }
+    }
+}
+
 impl Table {
+    /// `None` without a value.
+    fn of(values: BTreeMap<Vec<u8>, String>) -> Option<Arc<Table>> {
+        // Raw values first: where one secret's encoded form is another one's value, the value names it.
+        let mut forms: BTreeMap<Vec<u8>, &str> = values.iter().map(|(value, name)| (value.clone(), &**name)).collect();
+        for (value, name) in &values {
+            for form in encoded_forms(value) {
+                forms.entry(form).or_insert(name);
+            }
+        }
+        if forms.is_empty() {
+            return None;
+        }
+        let placeholders = forms.values().map(|name| format!("«secret:{name}»").into_bytes()).collect();
+        let forms: Vec<Vec<u8>> = forms.into_keys().collect();
+        let mut starts = [false; 256];
+        for form in &forms {
+            starts[usize::from(form[0])] = true;
+        }
+        let longest_bytes = forms.iter().map(Vec::len).max().unwrap_or(0);
+        let Ok(matcher) = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms) else {
+            // Fails only when the forms together exceed 2^31 states, and environments are far below that.
+            unreachable!("the forms of all secrets together are below 2 GiB");
+        };
+        Some(Arc::new(Table { values, forms, placeholders, starts, longest_bytes, matcher }))
+    }
+
     /// Appends `bytes` to `out` with each form that starts before `until` replaced; returns where it stopped,
     /// which is `until` or the end of the last form.
     fn replace(&self, bytes: &[u8], until: usize, out: &mut Vec<u8>) -> usize {
@@ -332,6 +357,16 @@ mod tests {
             out.push('=');
         }
         out
+    }
+
+    #[test]
+    fn a_clone_knows_what_is_added_later() {
+        let first = secrets(&[]);
+        let clone = first.clone();
+        first.add("LATE_KEY", "sk-later-than-all");
+        assert_eq!(text(&clone, "x sk-later-than-all y"), "x «secret:LATE_KEY» y");
+        first.add("OTHER_KEY", "sk-another-one\n");
+        assert_eq!(text(&clone, "sk-another-one sk-later-than-all"), "«secret:OTHER_KEY» «secret:LATE_KEY»");
     }
 
     #[test]

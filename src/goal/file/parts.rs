@@ -10,6 +10,7 @@ use super::value::Value;
 use crate::goal::{Check, Shell, When};
 use crate::model::ModelSpec;
 use crate::model::wire::Wire;
+use crate::world::KeyAt;
 
 /// A text file without its byte order mark, or what is wrong with it.
 pub(super) fn read_text(path: &Path, most_bytes: usize) -> Result<String, String> {
@@ -113,6 +114,26 @@ pub(super) fn absolute_cassette(entry: &Entry) -> Value {
         }
         None => entry.value.clone(),
     }
+}
+
+/// The value as it is, but an endpoint's paths absolute.
+pub(super) fn absolute_provider(entry: &Entry) -> Value {
+    let Value::Map(fields) = &entry.value else { return entry.value.clone() };
+    let absolute = fields.iter().map(|(name, value)| match (name.as_str(), value.text()) {
+        ("api_key_file" | "ca_file", Some(path)) => {
+            (name.clone(), Value::Text(entry.source.base.join(path).display().to_string()))
+        }
+        _ => (name.clone(), value.clone()),
+    });
+    Value::Map(absolute.collect())
+}
+
+/// Where an endpoint's key stands, when no variable holds it.
+pub(super) fn key_at(entry: &Entry) -> Option<KeyAt> {
+    if let Some(path) = field(&entry.value, "api_key_file") {
+        return Some(KeyAt::File(entry.source.base.join(path)));
+    }
+    Some(KeyAt::Command(run(entry.value.get("api_key_command")?)?.argv))
 }
 
 /// What to run, from a text or a list.
