@@ -12,6 +12,7 @@ mod jobs;
 mod process;
 mod provider;
 mod provider_tests;
+mod providers;
 mod readme;
 mod resume;
 mod review;

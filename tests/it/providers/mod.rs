@@ -1,0 +1,8 @@
+//! What a run owes when its provider, or the way to it, is in trouble.
+
+mod clock;
+mod endpoints;
+mod hour;
+mod retries;
+mod server;
+mod tls;
