@@ -132,7 +132,8 @@ pub async fn ask_windows<'a>(
 ) {
     let mut asked: Vec<Endpoint> = Vec::new();
     for endpoint in endpoints.into_iter().filter(|endpoint| endpoint.window_assumed && endpoint.cassette.is_none()) {
-        if let Some(same) = asked.iter().find(|other| (other.url(), &other.model) == (endpoint.url(), &endpoint.model)) {
+        if let Some(same) = asked.iter().find(|other| (other.url(), &other.model) == (endpoint.url(), &endpoint.model))
+        {
             endpoint.window_tokens = same.window_tokens;
             endpoint.max_output_tokens = same.max_output_tokens;
             endpoint.window_assumed = same.window_assumed;

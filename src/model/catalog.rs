@@ -206,11 +206,7 @@ pub fn resolve(
     let address = Address::parse(&place.base_url)?;
 
     let known_window = spec.context_window.or(row.map(|row| row.window_tokens));
-    let window_tokens = known_window.unwrap_or(if address.local {
-        LOCAL_WINDOW
-    } else {
-        REMOTE_WINDOW
-    });
+    let window_tokens = known_window.unwrap_or(if address.local { LOCAL_WINDOW } else { REMOTE_WINDOW });
     let max_output_tokens = spec.max_output_tokens.unwrap_or_else(|| match row {
         Some(row) if window_tokens >= row.window_tokens => row.max_output_tokens,
         // A window smaller than the model's own must still leave room for input.

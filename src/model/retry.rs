@@ -130,7 +130,10 @@ mod tests {
         // Five of them and the waits between fit into half an hour, the sixth ends it.
         assert_eq!(attempts, 6);
         let mut short = Outage::new(Duration::from_secs(1_800)).within(3, Duration::from_secs(60));
-        assert!(matches!(short.after(&hung, Duration::from_secs(300), &ids), Next::Wait(_)), "its waits alone are short");
+        assert!(
+            matches!(short.after(&hung, Duration::from_secs(300), &ids), Next::Wait(_)),
+            "its waits alone are short"
+        );
         assert!(matches!(short.after(&hung, Duration::from_secs(300), &ids), Next::Wait(_)));
         assert_eq!(short.after(&hung, Duration::from_secs(300), &ids), Next::GiveUp);
     }

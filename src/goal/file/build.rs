@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::layers::{Entry, Merged, steps};
 use super::node::{Step, cut};
 use super::parts::{
-    absolute_cassette, absolute_provider, check, check_value, field, field_json, field_map, key_at, model_spec, pairs, read_text, run, texts,
+    absolute_cassette, absolute_provider, check, check_value, field, field_json, field_map, key_at, model_spec, pairs,
+    read_text, run, texts,
 };
 use super::show::Row;
 use super::source::{Origin, Problem, Source};

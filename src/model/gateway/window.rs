@@ -75,7 +75,13 @@ fn of_show(answer: &Value) -> Option<u64> {
 }
 
 /// The JSON of a 2xx answer; whatever else comes is no answer.
-async fn get(world: &World, endpoint: &Endpoint, method: &'static str, url: String, body: Option<&str>) -> Option<Value> {
+async fn get(
+    world: &World,
+    endpoint: &Endpoint,
+    method: &'static str,
+    url: String,
+    body: Option<&str>,
+) -> Option<Value> {
     let asking = async {
         let request = HttpRequest {
             tag: Tag { lane: Lane::Agent, n: 0, attempt: 0 },

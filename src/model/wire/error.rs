@@ -120,7 +120,8 @@ impl Report {
 
     /// True when it is not the request that is wrong but what it asks for: a filter has declined the prompt.
     fn refuses(&self, text: &str) -> bool {
-        let filtered = ["content_filter", "content_policy_violation", "responsibleaipolicyviolation", "safety_violation"];
+        let filtered =
+            ["content_filter", "content_policy_violation", "responsibleaipolicyviolation", "safety_violation"];
         // One vendor's code for a declined prompt is also its code for a broken one.
         self.is(&filtered)
             || (self.is(&["invalid_prompt"]) && text::is_policy(text))

@@ -67,7 +67,10 @@ fn through_a_proxy_with_its_own_ca_and_a_key_that_expires_in_the_middle() {
     let ended = case.run().expect(Outcome::Met);
     assert_eq!(case.sandbox.read("steps"), "1\n2\n4\n");
     let asked = way.asked();
-    assert!(!asked.is_empty() && asked.iter().all(|line| line.starts_with(&format!("CONNECT {HOST}:443 "))), "{asked:?}");
+    assert!(
+        !asked.is_empty() && asked.iter().all(|line| line.starts_with(&format!("CONNECT {HOST}:443 "))),
+        "{asked:?}"
+    );
     let runs = case.sandbox.read(case.sandbox.root().join("key.runs"));
     assert_eq!(runs, "run\nrun\n", "once at the start, once when it was refused");
     let refused = ended.facts("attempt");
@@ -94,7 +97,11 @@ fn certificates_of_the_environment_are_trusted_and_no_others() {
         let case = Case::of(sandbox, provider, &yaml);
         let ended = case.run().expect(if trusted { Outcome::Met } else { Outcome::Provider });
         assert_eq!(case.provider.requests().is_empty(), !trusted);
-        assert!(trusted || ended.error().contains("certificate"), "{}", if trusted { String::new() } else { ended.error() });
+        assert!(
+            trusted || ended.error().contains("certificate"),
+            "{}",
+            if trusted { String::new() } else { ended.error() }
+        );
         case.provider.finish();
     }
 }
@@ -119,7 +126,8 @@ fn one_request(listener: TcpListener) -> std::thread::JoinHandle<String> {
         }
         reader.take(length).read_to_end(&mut Vec::new()).expect("the body");
         let body = r#"{"error":{"type":"invalid_request_error","message":"seen by the proxy"}}"#;
-        let answer = format!("HTTP/1.1 400 Bad Request\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+        let answer =
+            format!("HTTP/1.1 400 Bad Request\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
         (&stream).write_all(answer.as_bytes()).expect("it listens");
         line
     })
@@ -236,7 +244,9 @@ fn a_local_server_is_asked_how_large_its_window_is() {
     let props = ("/props", r#"{"default_generation_settings":{"n_ctx":12288}}"#);
     let models = ("/v1/models", r#"{"data":[{"id":"m","max_model_len":24576}]}"#);
     let show = ("/api/show", r#"{"model_info":{"llama.context_length":16384}}"#);
-    for (answers, window) in [(vec![props, models], 12_288), (vec![models], 24_576), (vec![show], 16_384), (vec![], 8_192)] {
+    for (answers, window) in
+        [(vec![props, models], 12_288), (vec![models], 24_576), (vec![show], 16_384), (vec![], 8_192)]
+    {
         let server = Described::start(answers);
         let sandbox = Sandbox::new();
         let model = format!("model: {{id: m, wire: openai-chat, base_url: \"{}/v1\"}}", server.url);

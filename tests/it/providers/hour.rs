@@ -188,11 +188,8 @@ fn audit(server: &Server, result: &RunResult, name: &str) -> (u64, u64) {
         charged += sum;
     }
     assert!(bills.is_empty(), "{name}: billed and not charged: {bills:?}");
-    let listed: BTreeMap<(String, u64), u64> = result
-        .unreported_calls
-        .iter()
-        .map(|call| ((call.lane.name().to_owned(), call.n), call.charged.0))
-        .collect();
+    let listed: BTreeMap<(String, u64), u64> =
+        result.unreported_calls.iter().map(|call| ((call.lane.name().to_owned(), call.n), call.charged.0)).collect();
     assert_eq!(listed, unreported, "{name}: what was not reported, with what was charged for it");
     assert_eq!((result.total_cost_usd * 1e6).round() as u64, charged, "{name}: the total");
     (charged, billed)

@@ -54,7 +54,10 @@ fn what_cannot_pass_ends_at_once_on_every_wire() {
         (Reply::error(403), Outcome::Auth),
         (Reply::error(402), Outcome::Auth),
         (soon(body(429, "insufficient_quota", "You exceeded your current quota")), Outcome::Auth),
-        (body(400, "invalid_request_error", "You have reached your specified API usage limits: spend limit"), Outcome::Auth),
+        (
+            body(400, "invalid_request_error", "You have reached your specified API usage limits: spend limit"),
+            Outcome::Auth,
+        ),
         (Reply::error(400), Outcome::Provider),
         (Reply::error(404), Outcome::Provider),
         (Reply::error(500).header("x-should-retry", "false"), Outcome::Provider),
@@ -98,7 +101,9 @@ fn a_server_that_says_nothing_is_given_up_though_the_time_is_unlimited() {
     for silent in [Reply::complete("x").stall(), Reply::text("a few words and then").stall_after(120)] {
         let case = Case::new(Script::new().agent(silent.forever()), "goal: x");
         let url = case.provider.url();
-        let model = format!("model={{id: test/model-1, wire: anthropic, base_url: \"{url}\", context_window: 200000, {model}}}");
+        let model = format!(
+            "model={{id: test/model-1, wire: anthropic, base_url: \"{url}\", context_window: 200000, {model}}}"
+        );
         let more = ["--set", &model, "--set", "limits.time=unlimited", "--set", "rate_limit.max_wait=2s"];
         let ended = case.with(&more).expect(Outcome::Provider);
         // 0.3 s an attempt, and 0.5 s at least before the second, 1 s before the third, 2 s before the fourth.

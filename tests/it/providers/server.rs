@@ -99,7 +99,9 @@ impl Server {
 
     /// What the model says, were there no trouble.
     fn says(&self, lane: Lane, n: u64) -> Reply {
-        let step = |n: u64| Reply::thinking("so").and_text("I look.").and_call("bash", json!({"command": format!("echo {n}")}));
+        let step = |n: u64| {
+            Reply::thinking("so").and_text("I look.").and_call("bash", json!({"command": format!("echo {n}")}))
+        };
         match (self.kind, lane) {
             (Kind::Impossible, Lane::Judge) => Reply::verdict("impossible", "it contradicts itself", ""),
             (Kind::NeverMet, Lane::Judge) => Reply::verdict("unmet", "it is not so", "more"),
@@ -119,7 +121,8 @@ impl Server {
             Kind::Dead if after => Some(Reply::error(500)),
             Kind::Full if after => Some(Reply::error(429).header("retry-after", "7200")),
             Kind::Quota if after => Some(
-                Reply::error(429).body(r#"{"error":{"code":"insufficient_quota","message":"You exceeded your current quota"}}"#),
+                Reply::error(429)
+                    .body(r#"{"error":{"code":"insufficient_quota","message":"You exceeded your current quota"}}"#),
             ),
             _ => None,
         }
@@ -225,7 +228,17 @@ impl Server {
 
 /// Four times the tokens that a model would see: what is said, and not how the wire puts it.
 fn tokens(value: &Value) -> u64 {
-    let unseen = ["id", "call_id", "tool_use_id", "tool_call_id", "encrypted_content", "signature", "thoughtSignature", "type"];
+    let unseen = [
+        "id",
+        "call_id",
+        "tool_use_id",
+        "tool_call_id",
+        "encrypted_content",
+        "signature",
+        "thoughtSignature",
+        "type",
+        "status",
+    ];
     match value {
         Value::String(text) => text.len() as u64,
         Value::Array(all) => all.iter().map(tokens).sum(),
