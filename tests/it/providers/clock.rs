@@ -41,9 +41,8 @@ impl Virtual {
             tokio::time::sleep(Duration::from_millis(1)).await;
             loop {
                 let before = self.inner.moves.get();
-                let waits = self.inner.sleepers.borrow().values().any(|(long, _)| *long);
-                self.inner.step();
-                for _ in 0..24 {
+                let waits = self.inner.step();
+                for _ in 0..6 {
                     tokio::task::yield_now().await;
                 }
                 if !waits || self.inner.moves.get() != before {
@@ -55,10 +54,20 @@ impl Virtual {
 }
 
 impl Inner {
-    fn step(&self) {
-        let Some(((deadline, _), (_, waker))) = self.sleepers.borrow_mut().pop_first() else { return };
-        self.now.set(self.now.get().max(deadline));
-        waker.wake();
+    /// To the next deadline that somebody waits for; whoever only looks at the clock is woken late, and once. False
+    /// when nobody waits for anything: then it is the next look.
+    fn step(&self) -> bool {
+        let mut sleepers = self.sleepers.borrow_mut();
+        let waited_for = sleepers.iter().find(|(_, (long, _))| *long).map(|(deadline, _)| *deadline);
+        let Some(until) = waited_for.or_else(|| sleepers.keys().next().copied()) else { return false };
+        self.now.set(self.now.get().max(until.0));
+        let later = sleepers.split_off(&(until.0, until.1 + 1));
+        let due = std::mem::replace(&mut *sleepers, later);
+        drop(sleepers);
+        for (_, waker) in due.into_values() {
+            waker.wake();
+        }
+        waited_for.is_some()
     }
 }
 

@@ -206,9 +206,10 @@ impl Server {
             9 => Ok(respond(200, Vec::new(), vec![self.rate_limit_inside().into_bytes()], End::Whole)),
             fault => {
                 let (status, headers, mut pieces, usage) = provider::answer(&reply, &asked);
-                // Broken off somewhere before its end; what was made until then is on the bill.
+                // Broken off somewhere before its end; what was made until then is on the bill. A reply's first three
+                // events hold nothing of it yet.
                 let at = 1 + usize::try_from(self.below(pieces.len() as u64 - 1)).expect("small");
-                let output = usage.map_or(0, |usage| usage.output) * at as u64 / pieces.len() as u64;
+                let output = usage.map_or(0, |usage| usage.output) * at.saturating_sub(3) as u64 / pieces.len() as u64;
                 pieces.truncate(at);
                 bill(output, false);
                 let end = match fault {
