@@ -12,7 +12,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use outcome::Outcome;
-pub use result::{Changes, Commands, GoalRef, Paths, RESULT_VERSION, ResultError, RunResult, RunUsage, UnsettledCall};
+pub use result::{
+    Changes, Commands, Compactions, GoalRef, Paths, RESULT_VERSION, ResultError, RunResult, RunUsage, UnsettledCall,
+};
 pub use words::*;
 
 /// The version of the event stream (`"v"`); unknown types within it are to be ignored by readers.

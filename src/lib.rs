@@ -10,6 +10,7 @@ pub mod event;
 pub mod goal;
 pub mod model;
 pub mod process;
+pub mod replay;
 pub mod report;
 pub mod session;
 pub mod tools;

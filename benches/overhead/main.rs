@@ -1,18 +1,25 @@
 //! What spettro costs beside the work itself, as ratios to a minimal client in one run.
 //!
-//! `ci/bench [--strict] [--rounds N] [--spettro FILE]`. Both clients talk to a loopback provider of this process that
-//! serves them in turns of a few steps, so that the machine's moods hit both. Times are taken at the provider: from the last byte of a reply
-//! to the first byte of the request that follows. Exits with 0 whatever it finds, with 1 if `--strict` is given and a
+//! `ci/bench [--strict] [--rounds N] [--only-compaction] [--spettro FILE]`. Both clients talk to a loopback provider
+//! of this process that serves them in turns of a few steps, so that the machine's moods hit both. Times are taken at
+//! the provider: from the last byte of a reply to the first byte of the request that follows. Exits with 0 whatever it finds, with 1 if `--strict` is given and a
 //! limit is passed, and with 2 when nothing could be measured.
 
 #![allow(clippy::disallowed_methods, reason = "a program of its own: time and processes are what it measures")]
 
+mod history;
+mod long;
+mod look;
 mod minimal;
 mod provider;
 mod runner;
+#[path = "../../tests/it/provider/mod.rs"]
+mod scripted;
 mod spawn;
 mod table;
 mod wires;
+#[path = "../../tests/it/compaction/work.rs"]
+mod work;
 
 use std::error::Error;
 use std::io::Write;
@@ -36,6 +43,7 @@ const STARTS: usize = 20;
 struct Options {
     strict: bool,
     rounds: usize,
+    only_compaction: bool,
     spettro: PathBuf,
 }
 
@@ -43,6 +51,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let done = match words.first().map(String::as_str) {
         Some("--spawn-inside") => spawn::inside(&words[1..]).map(|()| true),
+        Some("--history-inside") => history::inside(&words[1..]).map(|()| true),
         _ => options(&words).and_then(|options| bench(&options)),
     };
     match done {
@@ -56,12 +65,14 @@ fn main() -> ExitCode {
 }
 
 fn options(words: &[String]) -> Result<Options> {
-    let mut options = Options { strict: false, rounds: 3, spettro: PathBuf::from(env!("CARGO_BIN_EXE_spettro")) };
+    let spettro = PathBuf::from(env!("CARGO_BIN_EXE_spettro"));
+    let mut options = Options { strict: false, rounds: 3, only_compaction: false, spettro };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
         match word.as_str() {
             "--strict" => options.strict = true,
+            "--only-compaction" => options.only_compaction = true,
             "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
             "--spettro" => options.spettro = PathBuf::from(value()?),
             // Given by `cargo bench` to every bench.
@@ -74,9 +85,21 @@ fn options(words: &[String]) -> Result<Options> {
 
 /// True unless `--strict` finds a limit passed.
 fn bench(options: &Options) -> Result<bool> {
+    let mut table = Table::default();
+    if options.only_compaction {
+        compaction(options, &mut table)?;
+    } else {
+        everything(options, &mut table)?;
+    }
+    std::io::stdout().write_all(table.text().as_bytes())?;
+    Ok(!options.strict || table.all_within())
+}
+
+fn everything(options: &Options, table: &mut Table) -> Result<()> {
+    say("looks")?;
+    let look = look::measure(&options.spettro)?;
     let providers = Provider::pair()?;
     let [_, provider] = &providers;
-    let mut table = Table::default();
 
     say("wires")?;
     let wires = wires::measure(options.rounds)?;
@@ -129,19 +152,49 @@ fn bench(options: &Options) -> Result<bool> {
         let name = format!("command over a plain spawn, {} MiB of heap", spawn.heap_mib);
         let over = spawn.ours.saturating_sub(spawn.plain);
         table.row(name, format!("{} over {}", ms(over), ms(spawn.plain)), time(over, "0.5 ms", 0.5));
+        let name = format!("sandboxed command over one without, {} MiB of heap", spawn.heap_mib);
+        let over = spawn.confined.saturating_sub(spawn.ours);
+        table.row(name, format!("{} over {}", ms(over), ms(spawn.ours)), time(over, "0.1 ms", 0.1));
     }
     for cost in &wires {
         let name = format!("{} decoded a second", cost.wire.name());
         let limit = Limit::least(cost.megabytes, 200.0, "≥ 200 MB");
         table.row(name, format!("{:.0} MB", cost.megabytes), limit);
-        let name = format!("{}: a step behind 2,000, over one behind 20", cost.wire.name());
+        let name = format!("{}: a step encoded behind 10 MB", cost.wire.name());
+        table.row(name, ms(cost.step), time(cost.step, "1 ms", 1.0));
+        let name = format!("{}: the same over a step behind 20", cost.wire.name());
         table.row(name, format!("{:.2} ×", cost.growth), Limit::most(cost.growth, 1.5, "1.5 ×"));
     }
+    table.row("look at git's settings and protected files", ms(look), time(look, "0.1 ms", 0.1));
     let head = provider.fixed_head().ok_or("no request came")?;
     table.row("fixed head of a request", format!("{head} B"), Limit::most(head as f64, 12_288.0, "12 KB"));
+    compaction(options, table)
+}
 
-    std::io::stdout().write_all(table.text().as_bytes())?;
-    Ok(!options.strict || table.all_within())
+/// A history that is large, and a long run in a window that is small.
+fn compaction(options: &Options, table: &mut Table) -> Result<()> {
+    say("a large history")?;
+    let history = history::measure(&options.spettro)?;
+    say("a long run in a small window")?;
+    let run = long::run(&options.spettro)?;
+
+    table.note("a large history", format!("{} tokens, {} entries", history.tokens, history.entries));
+    table.row("look at it before a step, p50", ms(history.below), time(history.below, "1 ms", 1.0));
+    table.row("the same, full and nothing to be done", ms(history.above), time(history.above, "1 ms", 1.0));
+    table.row("pruning it", ms(history.prune), time(history.prune, "50 ms", 50.0));
+    let more = format!("{:.0} %", history.more_pct);
+    table.row("memory that takes, of the history's own", more, Limit::most(history.more_pct, 20.0, "20 %"));
+    table.note(format!("{} steps in 32k tokens", long::STEPS), ms(run.took));
+    let told = format!("{} and {}", run.compactions, run.failures);
+    table.note("compactions, and failed summaries", told);
+    let broken = run.unreported_breaks.to_string();
+    table.row("broken prefixes that no compaction tells", broken, Limit::most(run.unreported_breaks as f64, 0.0, "0"));
+    let lost = run.requests_without_goal.to_string();
+    table.row("requests without the goal", lost, Limit::most(run.requests_without_goal as f64, 0.0, "0"));
+    let apart = format!("{} µ$", run.money_apart);
+    table.row("money beside the provider's count", apart, Limit::most(run.money_apart as f64, 0.0, "0"));
+    table.row("mistakes of any kind in it", run.mistakes().to_string(), Limit::most(run.mistakes() as f64, 0.0, "0"));
+    Ok(())
 }
 
 /// A session of each client, in turns.

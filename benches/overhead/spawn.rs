@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use spettro::process::ProcessOptions;
+use spettro::process::sandbox::{Places, Policy, Wanted};
 use spettro::world::{CommandKind, Ending, Exec};
 
 use crate::{Result, median};
@@ -21,6 +22,8 @@ pub struct Spawn {
     pub heap_mib: usize,
     pub plain: Duration,
     pub ours: Duration,
+    /// The same in a sandbox.
+    pub confined: Duration,
 }
 
 /// Starts this program again and reads what it measured.
@@ -41,12 +44,13 @@ pub fn measure(spettro: &Path) -> Result<Vec<Spawn>> {
             let mut number =
                 || numbers.next().ok_or("too few numbers")?.parse::<u64>().map_err(|error| error.to_string());
             let heap_mib = number()? as usize;
-            Ok(Spawn { heap_mib, plain: Duration::from_nanos(number()?), ours: Duration::from_nanos(number()?) })
+            let mut time = || number().map(Duration::from_nanos);
+            Ok(Spawn { heap_mib, plain: time()?, ours: time()?, confined: time()? })
         })
         .collect()
 }
 
-/// One line a heap size: its MiB, then both medians in ns.
+/// One line a heap size: its MiB, then the medians in ns.
 pub fn inside(words: &[String]) -> Result<()> {
     let spettro = PathBuf::from(words.first().ok_or("which program?")?);
     let path = std::env::var("PATH").unwrap_or_default();
@@ -56,13 +60,30 @@ pub fn inside(words: &[String]) -> Result<()> {
         run_id: "bench".to_owned(),
         ..ProcessOptions::default()
     };
-    let process = spettro::process::start(options)?;
+    let process = spettro::process::start(options.clone())?;
+    // A runner of its own, so that both are measured in turns.
+    let confining = spettro::process::start(options)?;
+    let folder = tempfile::tempdir()?;
+    let (workspace, home) = (folder.path().canonicalize()?, std::env::var("HOME").map(PathBuf::from).ok());
+    let level = confining.confine(&Policy::new(
+        &Wanted::default(),
+        &Places {
+            workspace: &workspace,
+            home: home.as_deref(),
+            account_home: None,
+            stores: Vec::new(),
+            goal_file: None,
+            temporary: &workspace,
+            variable: &|_| None,
+        },
+    )?)?;
+    writeln!(std::io::stderr(), "the sandbox is: {level}")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         for heap_mib in HEAPS_MIB {
             // Written to, so that it is really there.
             let heap = vec![1u8; heap_mib << 20];
-            let (mut plain, mut ours) = (Vec::new(), Vec::new());
+            let (mut plain, mut ours, mut confined) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..ROUNDS {
                 let begun = Instant::now();
                 let child = Command::new(PROGRAM).arg("x").stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
@@ -74,10 +95,18 @@ pub fn inside(words: &[String]) -> Result<()> {
                 if finished.ending != Ending::Exited(0) || finished.output.head != output.stdout {
                     return Err("a command went wrong".into());
                 }
+                let begun = Instant::now();
+                let finished = confining.run(echo()).await?;
+                confined.push(begun.elapsed());
+                if finished.ending != Ending::Exited(0) || finished.output.head != output.stdout {
+                    return Err("a confined command went wrong".into());
+                }
             }
             std::hint::black_box(&heap);
-            writeln!(std::io::stdout(), "{heap_mib} {} {}", median(&plain).as_nanos(), median(&ours).as_nanos())?;
+            let [plain, ours, confined] = [plain, ours, confined].map(|times| median(&times).as_nanos());
+            writeln!(std::io::stdout(), "{heap_mib} {plain} {ours} {confined}")?;
         }
+        confining.shutdown(Duration::ZERO).await;
         process.shutdown(Duration::ZERO).await;
         Ok(())
     })

@@ -12,6 +12,9 @@ use crate::Result;
 
 /// Bytes of the stream that is decoded, about.
 const STREAM_BYTES: usize = 8 << 20;
+/// Steps of the long history, of more than 10 MB on every wire, and of the short one.
+const LONG: usize = 12_000;
+const SHORT: usize = 20;
 /// As much as one read of a socket brings.
 const READ_BYTES: usize = 16 << 10;
 
@@ -20,7 +23,9 @@ pub struct Cost {
     pub wire: Wire,
     /// Decoded, in millions of bytes a second.
     pub megabytes: f64,
-    /// A step's messages encoded behind 2,000 steps, over the same behind 20.
+    /// A step's messages encoded behind the long history.
+    pub step: Duration,
+    /// The same, over a step behind the short one.
     pub growth: f64,
 }
 
@@ -33,21 +38,25 @@ pub fn measure(rounds: usize) -> Result<Vec<Cost>> {
             for _ in 0..rounds.max(3) {
                 best = best.min(decode(wire, &stream)?);
             }
-            let growth = step(wire, 2_000)?.as_secs_f64() / step(wire, 20)?.as_secs_f64();
-            Ok(Cost { wire, megabytes: stream.len() as f64 / best.as_secs_f64() / 1e6, growth })
+            let (long, bytes) = step(wire, LONG);
+            if bytes < 10_000_000 {
+                return Err(format!("{}: {bytes} bytes are no long history", wire.name()).into());
+            }
+            let growth = long.as_secs_f64() / step(wire, SHORT).0.as_secs_f64();
+            Ok(Cost { wire, megabytes: stream.len() as f64 / best.as_secs_f64() / 1e6, step: long, growth })
         })
         .collect()
 }
 
 /// The time that this thread has spent on a core, so that neighbours do not count.
-fn on_core() -> Result<Duration> {
-    let times = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    let spent = times.split(' ').next().ok_or("no times of this thread")?;
-    Ok(Duration::from_nanos(spent.parse()?))
+fn on_core() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    // A clock that starts at zero: neither part is negative.
+    Duration::new(spent.tv_sec.unsigned_abs(), spent.tv_nsec as u32)
 }
 
 fn decode(wire: Wire, stream: &[u8]) -> Result<Duration> {
-    let started = on_core()?;
+    let started = on_core();
     let mut decoder = wire.decoder();
     let mut deltas = Vec::new();
     for chunk in stream.chunks(READ_BYTES) {
@@ -55,7 +64,7 @@ fn decode(wire: Wire, stream: &[u8]) -> Result<Duration> {
         deltas.clear();
     }
     let reply = decoder.finish()?;
-    let took = on_core()?.saturating_sub(started);
+    let took = on_core().saturating_sub(started);
     if reply.text().is_empty() {
         return Err(format!("{}: the stream was not understood", wire.name()).into());
     }
@@ -109,8 +118,8 @@ fn stream(wire: Wire) -> Vec<u8> {
     stream
 }
 
-/// The time of one step's messages behind so many steps; the median of the last ones.
-fn step(wire: Wire, before: usize) -> Result<Duration> {
+/// The time of one step's messages behind so many steps (the median of the last ones), and the bytes of all.
+fn step(wire: Wire, before: usize) -> (Duration, u64) {
     let no_tools: &[ToolSchema] = &[];
     let mut rest = Rest::new(wire, &wire.head("be good", no_tools));
     rest.seal(&[Message::User { origin: Origin::Prompt, text: "go".into() }]);
@@ -120,12 +129,12 @@ fn step(wire: Wire, before: usize) -> Result<Duration> {
         let said = Message::Assistant { blocks: vec![call], interrupted: false, refused: None };
         let text = "a line of output\n".repeat(40);
         let result = Message::Tool { call_id: format!("c{n}"), tool: "bash".into(), text, is_error: false };
-        let started = on_core()?;
+        let started = on_core();
         rest.seal(&[said, result]);
         std::hint::black_box(rest.digest());
-        times.push(on_core()?.saturating_sub(started));
+        times.push(on_core().saturating_sub(started));
     }
     let mut last = times.split_off(before);
     last.sort();
-    Ok(last[last.len() / 2])
+    (last[last.len() / 2], rest.len())
 }

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::file::FORMAT;
+use super::lint::Finding;
+use super::records::FORMAT;
 use crate::session::SessionError;
 
 /// Why a cassette could not be made or used.
@@ -14,22 +15,23 @@ pub enum CassetteError {
     /// The session holds no reply that arrived whole.
     #[error("session `{0}` has no reply to pack")]
     Nothing(String),
-    /// A reply's raw bytes are not in the wire log any more.
-    #[error("{lane} call {n} of session `{session}` cannot be packed: {reason}")]
-    Unpackable { session: String, lane: String, n: u64, reason: String },
+    /// The session's files do not fit together.
+    #[error("session `{session}` cannot be packed: {reason}")]
+    Unpackable { session: String, reason: String },
     #[error("{} exists already", .0.display())]
     Exists(PathBuf),
     #[error("{} is no cassette: {reason}", .file.display())]
     NotOne { file: PathBuf, reason: String },
-    /// Lines count from 1.
-    #[error("{}: line {line}: {reason}", .file.display())]
+    /// Lines count from 1; 0 is the file as a whole.
+    #[error("{}: {}{reason}", .file.display(), place(*.line))]
     Corrupt { file: PathBuf, line: u64, reason: String },
     #[error("{} is incomplete: it has no `end`", .0.display())]
     Incomplete(PathBuf),
     #[error("{} was written by a newer spettro (format {format}; this build reads {FORMAT})", .file.display())]
     Newer { file: PathBuf, format: String },
-    #[error("{} is compressed, which is not in this version yet", .0.display())]
-    Compressed(PathBuf),
+    /// What `lint` found: line, place in it, and rule; never the value.
+    #[error("{}", findings(.0))]
+    Secrets(Vec<Finding>),
     #[error("{what} {}: {error}", .file.display())]
     Io {
         what: &'static str,
@@ -37,6 +39,25 @@ pub enum CassetteError {
         #[source]
         error: io::Error,
     },
+}
+
+fn place(line: u64) -> String {
+    if line == 0 { String::new() } else { format!("line {line}: ") }
+}
+
+/// So many findings are listed in a message.
+const MOST_LISTED: usize = 20;
+
+fn findings(found: &[Finding]) -> String {
+    let looks = if found.len() == 1 { "1 place looks" } else { &format!("{} places look", found.len()) };
+    let mut text = format!("{looks} like a secret:");
+    for finding in found.iter().take(MOST_LISTED) {
+        text.push_str(&format!("\n  {finding}"));
+    }
+    if found.len() > MOST_LISTED {
+        text.push_str(&format!("\n  and {} more", found.len() - MOST_LISTED));
+    }
+    text
 }
 
 impl CassetteError {

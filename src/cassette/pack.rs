@@ -1,165 +1,319 @@
-//! Packing a session: its whole replies, in order, into one file that is read back before it gets its name.
+//! Writing a tape as a file, which is read back before it gets its name.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::error::CassetteError;
-use super::file::{self, End, Entry, FORMAT, GoalText, Head, Reply, hex};
-use crate::event::{Lane, Outcome};
-use crate::session::{Fact, Frozen, Line, Session, Settled, State, WireLine, fold, read_wire};
+use super::events::event_digest;
+use super::lint::{Finding, Linter};
+use super::read::MOST_LINE_BYTES;
+use super::records::{BaseRow, BlobPiece, End, Reply, SpoolPiece, encode, hex};
+use super::seal;
+use super::tape::{Attempt, Exchange, Tape, last_tree};
+use crate::session::{Blob, WireLine, WireRequest, WireResponse};
+use crate::world::Secrets;
 
-/// What an endpoint is made from; anything else of it (URL, headers, keys) stays out of the file.
-const ENDPOINT_FIELDS: [&str; 8] =
-    ["provider", "model", "wire", "local", "window_tokens", "max_output_tokens", "reasoning_effort", "price"];
 /// Response headers that a decoder may look at.
 const REPLY_HEADERS: [&str; 1] = ["content-type"];
+/// Outputs and contents stand in pieces of so many bytes: escaped as JSON none comes near the longest line.
+const PIECE_BYTES: usize = 4 << 20;
+/// 16 MiB: two whole bodies of a long session stand within one window, so that the second costs next to nothing.
+const WINDOW_LOG: u32 = 24;
+const LEVEL: i32 = 6;
 
 /// A cassette that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
     pub path: PathBuf,
     pub bytes: u64,
-    /// Replies by lane.
-    pub replies: BTreeMap<String, u64>,
+    /// Records by type: `fact`, `wire`, `spool`, `base`, `blob`; or `reply`.
+    pub counts: BTreeMap<String, u64>,
 }
 
-/// Packs the replies of the session in `dir` into `out` (0600). An existing name is refused without `force`; what
-/// it names stays until the new file is whole and read back.
-pub fn pack(dir: &Path, out: &Path, force: bool) -> Result<Packed, CassetteError> {
+/// What a file is to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parts {
+    Everything,
+    /// Enough to be a model.
+    Replies,
+}
+
+/// How a tape is written.
+#[derive(Debug, Clone, Copy)]
+pub struct Pack<'a> {
+    pub parts: Parts,
+    /// Replace a file that exists.
+    pub force: bool,
+    /// What may not be in it.
+    pub secrets: &'a Secrets,
+    /// Rules whose findings are passed over.
+    pub allow: &'a [String],
+}
+
+/// Writes a tape to `out` (0600), compressed when that ends in `.zst`. An existing name is refused without `force`;
+/// what it names stays until the new file is whole and read back.
+///
+/// # Errors
+/// `Exists`, `Nothing`, `Secrets`, and what goes wrong with the disk. No file is made then.
+pub fn pack(tape: &Tape, out: &Path, how: &Pack<'_>) -> Result<Packed, CassetteError> {
+    let &Pack { parts, force, secrets, allow } = how;
     if !force && out.symlink_metadata().is_ok() {
         return Err(CassetteError::Exists(out.to_owned()));
     }
-    let (header, lines) = Session::read(dir)?;
-    let state = fold(&lines);
-    let replies = replies(dir, &header.id, &lines)?;
-    let Some(frozen) = state.frozen.as_deref().filter(|_| !replies.is_empty()) else {
-        return Err(CassetteError::Nothing(header.id));
-    };
-    let head = head(&header.id, frozen);
-    write(out, force, head, replies, &state)
-}
-
-fn write(out: &Path, force: bool, head: Head, replies: Vec<Reply>, state: &State) -> Result<Packed, CassetteError> {
+    if !tape.lanes().any(|(_, calls)| calls.iter().any(|call| call.reply().is_some())) {
+        return Err(CassetteError::Nothing(tape.name().to_owned()));
+    }
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // 0600, and gone again whenever this function ends early.
     let mut temporary =
         tempfile::Builder::new().prefix(".cassette-").tempfile_in(folder).map_err(CassetteError::io("make", out))?;
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for reply in &replies {
-        *counts.entry(reply.lane.name().to_owned()).or_default() += 1;
+    let mut linter = Linter::new(secrets);
+    let raw = Digesting { to: BufWriter::new(temporary.as_file_mut()), digest: Sha256::new() };
+    let counts = match out.extension().is_some_and(|ending| ending == "zst") {
+        true => compressed(tape, parts, raw, out, &mut linter)?,
+        false => {
+            let mut writer = Writer::new(raw, out, &mut linter);
+            writer.tape(tape, parts)?;
+            writer.finish(tape)?.0
+        }
+    };
+    let found = linter.finish(allow);
+    if !found.is_empty() {
+        return Err(CassetteError::Secrets(found));
     }
-    let outcome = state.ends.last().map(|end| end.outcome);
-    let entries = std::iter::once(Entry::Head(head)).chain(replies.into_iter().map(Entry::Reply));
-    put_all(BufWriter::new(temporary.as_file_mut()), entries, &counts, outcome)
-        .map_err(CassetteError::io("write", out))?;
     let bytes = temporary.as_file().metadata().map_err(CassetteError::io("read", out))?.len();
-    file::read(temporary.path())?;
+    // The next reader sees what this one sees: a session whose files contradict one another makes no file.
+    let problems = Tape::of_file(temporary.path())?.problems();
+    if !problems.is_empty() {
+        return Err(tape.unpackable(problems.join("; ")));
+    }
     temporary.as_file().sync_all().map_err(CassetteError::io("sync", out))?;
     let named = if force { temporary.persist(out) } else { temporary.persist_noclobber(out) };
     named.map_err(|failed| match failed.error.kind() {
         io::ErrorKind::AlreadyExists => CassetteError::Exists(out.to_owned()),
         _ => CassetteError::Io { what: "rename to", file: out.to_owned(), error: failed.error },
     })?;
-    Ok(Packed { path: out.to_owned(), bytes, replies: counts })
+    Ok(Packed { path: out.to_owned(), bytes, counts })
 }
 
-fn put_all(
-    mut writer: impl Write,
-    entries: impl Iterator<Item = Entry>,
-    counts: &BTreeMap<String, u64>,
-    outcome: Option<Outcome>,
-) -> io::Result<()> {
-    let mut digest = Sha256::new();
-    for entry in entries {
-        let mut line = serde_json::to_vec(&entry)?;
-        line.push(b'\n');
-        digest.update(&line);
-        writer.write_all(&line)?;
+/// What of a tape should not be in a file, as if it were packed; lines are those of that file.
+///
+/// # Errors
+/// What goes wrong with the disk.
+pub fn lint(tape: &Tape, secrets: &Secrets, allow: &[String]) -> Result<Vec<Finding>, CassetteError> {
+    let mut linter = Linter::new(secrets);
+    Writer::new(io::sink(), Path::new("what is packed"), &mut linter).tape(tape, Parts::Everything)?;
+    Ok(linter.finish(allow))
+}
+
+fn compressed<W: Write>(
+    tape: &Tape,
+    parts: Parts,
+    raw: Digesting<W>,
+    out: &Path,
+    linter: &mut Linter<'_>,
+) -> Result<BTreeMap<String, u64>, CassetteError> {
+    let io = || CassetteError::io("write", out);
+    let mut encoder = zstd::stream::write::Encoder::new(raw, LEVEL).map_err(io())?;
+    encoder.include_checksum(true).map_err(io())?;
+    encoder.window_log(WINDOW_LOG).map_err(io())?;
+    encoder.long_distance_matching(true).map_err(io())?;
+    let mut writer = Writer::new(encoder, out, linter);
+    writer.tape(tape, parts)?;
+    let (counts, encoder) = writer.finish(tape)?;
+    let Digesting { mut to, digest } = encoder.finish().map_err(io())?;
+    to.write_all(&seal::of(digest)).and_then(|()| to.flush()).map_err(io())?;
+    Ok(counts)
+}
+
+/// Passes bytes on and digests them.
+struct Digesting<W> {
+    to: W,
+    digest: Sha256,
+}
+
+impl<W: Write> Write for Digesting<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        self.digest.update(&bytes[..written]);
+        Ok(written)
     }
-    let end = End { counts: counts.clone(), outcome, sha256: hex(&digest.finalize()) };
-    serde_json::to_writer(&mut writer, &Entry::End(end))?;
-    writer.write_all(b"\n")?;
-    writer.flush()
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
 }
 
-/// Every reply of agent and judge that arrived whole, numbered anew: calls that failed have none.
-fn replies(dir: &Path, session: &str, lines: &[Line]) -> Result<Vec<Reply>, CassetteError> {
-    let mut counts: BTreeMap<Lane, u64> = BTreeMap::new();
-    let mut replies = Vec::new();
-    for line in lines {
-        let Fact::Settled(settled) = &line.fact else { continue };
-        if settled.error.is_some() || !matches!(settled.lane, Lane::Agent | Lane::Judge) {
-            continue;
+/// Writes records.
+struct Writer<'a, 's, W> {
+    to: W,
+    linter: &'a mut Linter<'s>,
+    out: &'a Path,
+    line: Vec<u8>,
+    counts: BTreeMap<String, u64>,
+    digest: Sha256,
+    parts: Parts,
+}
+
+impl<'a, 's, W: Write> Writer<'a, 's, W> {
+    fn new(to: W, out: &'a Path, linter: &'a mut Linter<'s>) -> Writer<'a, 's, W> {
+        let (line, counts, digest) = (Vec::new(), BTreeMap::new(), Sha256::new());
+        Writer { to, linter, out, line, counts, digest, parts: Parts::Everything }
+    }
+
+    fn tape(&mut self, tape: &Tape, parts: Parts) -> Result<(), CassetteError> {
+        self.parts = match tape.is_session() {
+            true => parts,
+            false => Parts::Replies,
+        };
+        let mut head = tape.head().clone();
+        if self.parts == Parts::Replies {
+            (head.source, head.parts) = (None, vec!["replies".to_owned()]);
         }
-        let wire = whole_reply(dir, settled).map_err(|reason| CassetteError::Unpackable {
-            session: session.to_owned(),
-            lane: settled.lane.name().to_owned(),
-            n: settled.n,
-            reason,
-        })?;
-        let (Some(status), WireLine { request, response, .. }) = (wire.response.status, wire) else { continue };
-        let n = counts.entry(settled.lane).or_default();
-        *n += 1;
-        let kept = |(name, _): &(String, String)| REPLY_HEADERS.contains(&name.as_str());
-        replies.push(Reply {
-            lane: settled.lane,
-            n: *n,
-            sha256: request.sha256,
-            status,
-            headers: response.headers.into_iter().filter(kept).collect(),
-            body: response.body,
-            reads: response.reads,
-        });
+        self.put("head", &head)?;
+        if self.parts == Parts::Replies {
+            return self.replies(tape);
+        }
+        for line in tape.facts() {
+            self.record("fact", line)?;
+        }
+        for (_, calls) in tape.lanes() {
+            for call in calls {
+                for attempt in &call.attempts {
+                    if let Some(line) = wire(call, attempt) {
+                        self.record("wire", &line)?;
+                    }
+                }
+            }
+        }
+        for id in tape.spooled() {
+            let read = tape.spool(id).map_err(CassetteError::io("read an output for", self.out))?;
+            // One that the session did not keep is not in the file either.
+            let Some(bytes) = read else { continue };
+            for (at, body) in pieces(&bytes) {
+                self.record("spool", &SpoolPiece { id, at, body })?;
+            }
+        }
+        let Some(base) = tape.base() else { return Ok(()) };
+        let mut held: Vec<&str> = Vec::new();
+        for file in &base.files {
+            use std::os::unix::ffi::OsStrExt;
+            let path = Blob(file.path.as_os_str().as_bytes().to_vec());
+            let row = BaseRow { path, kind: file.kind, bytes: file.bytes, sha256: file.sha256.clone() };
+            self.record("base", &row)?;
+            held.push(&file.sha256);
+        }
+        held.sort_unstable();
+        held.dedup();
+        for sha256 in held {
+            for (at, body) in tape.blob(sha256).iter().flat_map(|bytes| pieces(bytes)) {
+                self.record("blob", &BlobPiece { sha256: sha256.to_owned(), at, body })?;
+            }
+        }
+        Ok(())
     }
-    Ok(replies)
+
+    /// Every reply that arrived whole, numbered anew: calls that failed have none.
+    fn replies(&mut self, tape: &Tape) -> Result<(), CassetteError> {
+        for (lane, calls) in tape.lanes() {
+            let replies = calls.iter().filter_map(|call| Some((call, call.reply()?)));
+            for (n, (call, attempt)) in (1..).zip(replies) {
+                let Some(status) = attempt.status else { continue };
+                let kept = |(name, _): &&(String, String)| REPLY_HEADERS.contains(&name.as_str());
+                self.record(
+                    "reply",
+                    &Reply {
+                        lane,
+                        n,
+                        sha256: call.digest.clone(),
+                        status,
+                        headers: attempt.headers.iter().filter(kept).cloned().collect(),
+                        body: Blob(attempt.body.to_vec()),
+                        reads: attempt.reads.clone(),
+                    },
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn record<T: Serialize>(&mut self, kind: &'static str, record: &T) -> Result<(), CassetteError> {
+        *self.counts.entry(kind.to_owned()).or_default() += 1;
+        self.put(kind, record)
+    }
+
+    fn put<T: Serialize>(&mut self, kind: &'static str, record: &T) -> Result<(), CassetteError> {
+        let encoded = encode(kind, record, &mut self.line).map_err(io::Error::from);
+        encoded.map_err(CassetteError::io("encode a line of", self.out))?;
+        if self.line.len() as u64 > MOST_LINE_BYTES {
+            let error = io::Error::new(io::ErrorKind::FileTooLarge, format!("a `{kind}` has more than 64 MiB"));
+            return Err(CassetteError::io("write", self.out)(error));
+        }
+        self.linter.look(&self.line);
+        self.digest.update(&self.line);
+        self.to.write_all(&self.line).map_err(CassetteError::io("write", self.out))
+    }
+
+    /// Writes the end; gives back the counts and what was written to.
+    fn finish(mut self, tape: &Tape) -> Result<(BTreeMap<String, u64>, W), CassetteError> {
+        let whole = self.parts == Parts::Everything;
+        let end = End {
+            counts: self.counts.clone(),
+            outcome: tape.outcome(),
+            events: whole.then(|| event_digest(tape.facts())),
+            tree: last_tree(tape.facts()).filter(|_| whole),
+            sha256: String::new(),
+        };
+        let io = || CassetteError::io("write", self.out);
+        encode("end", &end, &mut self.line).map_err(io::Error::from).map_err(io())?;
+        // The digest stands at the very end, and is of everything before it.
+        self.line.truncate(self.line.len() - b"\"}\n".len());
+        self.digest.update(&self.line);
+        self.line.extend_from_slice(format!("{}\"}}\n", hex(&self.digest.finalize())).as_bytes());
+        self.to.write_all(&self.line).and_then(|()| self.to.flush()).map_err(io())?;
+        Ok((self.counts, self.to))
+    }
 }
 
-/// The attempt that brought a settled call's reply.
-fn whole_reply(dir: &Path, settled: &Settled) -> Result<WireLine, String> {
-    let attempt = settled.attempts.last().ok_or("it has no attempt")?;
-    let wire = read_wire(dir, attempt.wire_offset, attempt.wire_bytes).map_err(|error| error.to_string())?;
-    if (wire.lane, wire.n) != (settled.lane, settled.n) {
-        return Err(format!("the wire log has {} call {} in its place", wire.lane, wire.n));
-    }
-    if wire.response.status.is_none() {
-        return Err("its last attempt has no response".to_owned());
-    }
-    if wire.redacted && wire.response.body.0.is_empty() {
-        return Err("its reply repeated a secret, and was not kept".to_owned());
-    }
-    Ok(wire)
+/// An attempt as a line of the wire log.
+fn wire(call: &Exchange, attempt: &Attempt) -> Option<WireLine> {
+    let request = attempt.request.as_ref()?;
+    Some(WireLine {
+        lane: call.lane,
+        n: call.n,
+        attempt: attempt.number,
+        request: WireRequest {
+            method: request.method.clone(),
+            url: request.url.clone(),
+            headers: request.headers.clone(),
+            front: Blob(request.front.to_vec()),
+            keep: request.rest.kept(),
+            add: Blob(request.rest.added().to_vec()),
+            sha256: call.digest.clone(),
+        },
+        response: WireResponse {
+            status: attempt.status,
+            headers: attempt.headers.clone(),
+            body: Blob(attempt.body.to_vec()),
+            reads: attempt.reads.clone(),
+        },
+        end: attempt.end.clone(),
+        ms: attempt.ms,
+        redacted: attempt.redacted,
+    })
 }
 
-fn head(session: &str, frozen: &Frozen) -> Head {
-    let lane = |endpoint: &Value| -> Map<String, Value> {
-        let field = |name: &&str| Some(((*name).to_owned(), endpoint.get(*name)?.clone()));
-        ENDPOINT_FIELDS.iter().filter_map(field).collect()
-    };
-    let wanted = |name: &str| [Lane::Agent.name(), Lane::Judge.name()].contains(&name);
-    let endpoints = frozen.endpoints.iter().filter(|(name, _)| wanted(name));
-    let lanes: BTreeMap<_, _> = endpoints.map(|(name, endpoint)| (name.clone(), lane(endpoint))).collect();
-    let server = frozen.endpoints.get(Lane::Agent.name()).map_or("an unknown server", server_kind);
-    Head {
-        format: FORMAT.to_owned(),
-        spettro: env!("CARGO_PKG_VERSION").to_owned(),
-        goal: GoalText { name: frozen.goal_name.clone(), text: frozen.goal.clone() },
-        lanes,
-        parts: vec!["replies".to_owned()],
-        provenance: format!("recorded from {session} against {server}"),
-    }
-}
-
-/// What kind of server gave the replies, without its address.
-fn server_kind(endpoint: &Value) -> &'static str {
-    let is = |name: &str| endpoint.get(name).and_then(Value::as_bool).unwrap_or(false);
-    match (endpoint.get("cassette").is_some_and(|cassette| !cassette.is_null()), is("local"), is("own")) {
-        (true, ..) => "another cassette",
-        (_, true, _) => "a local server",
-        (_, _, true) => "the provider's own server",
-        _ => "a server other than the provider's own",
-    }
+/// A content cut into pieces with their offsets; an empty one has one piece.
+fn pieces(bytes: &[u8]) -> impl Iterator<Item = (u64, Blob)> {
+    let whole = bytes.is_empty().then_some((0, Blob::default()));
+    let cut = bytes.chunks(PIECE_BYTES).scan(0, |at, piece| {
+        let from = *at;
+        *at += piece.len() as u64;
+        Some((from, Blob(piece.to_vec())))
+    });
+    whole.into_iter().chain(cut)
 }

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::error::CassetteError;
-use super::file::{self, Head, Reply, hex};
+use super::records::{Head, hex};
+use super::tape::Tape;
 use crate::event::Lane;
 use crate::world::{Boxed, HttpBody, HttpRequest, HttpResponse, Transport, TransportError};
 
@@ -23,8 +24,8 @@ pub struct Mismatch {
     pub sent: String,
 }
 
-/// Serves the replies of a cassette: call `n` of a lane gets the lane's n-th reply, so a resumed session goes on
-/// where it was. A request that differs from the recorded one is reported, not refused.
+/// Serves the replies of a cassette: call `n` of a lane gets the lane's n-th reply that arrived whole, so a resumed
+/// session goes on where it was. A request that differs from the recorded one is reported, not refused.
 pub struct Player {
     head: Head,
     replies: BTreeMap<Lane, Vec<Stored>>,
@@ -35,15 +36,31 @@ struct Stored {
     sha256: String,
     status: u16,
     headers: Vec<(String, String)>,
-    chunks: VecDeque<Bytes>,
+    chunks: Vec<Bytes>,
 }
 
 impl Player {
     /// Reads a cassette whole and checks order, counts, digest and end.
+    ///
+    /// # Errors
+    /// As [`Tape::of_file`].
     pub fn open(path: &Path) -> Result<Player, CassetteError> {
-        let tape = file::read(path)?;
-        let replies = tape.replies.into_iter().map(|(lane, replies)| (lane, replies.into_iter().map(stored).collect()));
-        Ok(Player { head: tape.head, replies: replies.collect(), mismatches: RefCell::default() })
+        let tape = Tape::of_file(path)?;
+        let mut replies: BTreeMap<Lane, Vec<Stored>> = BTreeMap::new();
+        for (lane, calls) in tape.lanes() {
+            for call in calls {
+                let Some((attempt, status)) = call.reply().and_then(|attempt| Some((attempt, attempt.status?))) else {
+                    continue;
+                };
+                replies.entry(lane).or_default().push(Stored {
+                    sha256: call.digest.clone(),
+                    status,
+                    headers: attempt.headers.clone(),
+                    chunks: attempt.chunks(),
+                });
+            }
+        }
+        Ok(Player { head: tape.head().clone(), replies, mismatches: RefCell::default() })
     }
 
     pub fn head(&self) -> &Head {
@@ -72,7 +89,7 @@ impl Player {
         if sent != reply.sha256 {
             self.mismatches.borrow_mut().push(Mismatch { lane, n, recorded: reply.sha256.clone(), sent });
         }
-        let body = Box::new(Recorded { chunks: reply.chunks.clone() });
+        let body = Box::new(Recorded { chunks: reply.chunks.clone().into() });
         Ok(HttpResponse { status: reply.status, headers: reply.headers.clone(), body })
     }
 }
@@ -84,16 +101,6 @@ fn rest_digest(request: &HttpRequest) -> String {
         digest.update(segment);
     }
     hex(&digest.finalize())
-}
-
-fn stored(reply: Reply) -> Stored {
-    let body = Bytes::from(reply.body.0);
-    // `file::read` has checked that the reads ascend and lie in the body. What stands before the first of them
-    // belongs to it.
-    let starts = std::iter::once(0).chain(reply.reads.iter().skip(1).map(|&at| at as usize));
-    let ends = reply.reads.iter().skip(1).map(|&at| at as usize).chain(std::iter::once(body.len()));
-    let chunks = starts.zip(ends).map(|(start, end)| body.slice(start..end)).filter(|chunk| !chunk.is_empty());
-    Stored { sha256: reply.sha256, status: reply.status, headers: reply.headers, chunks: chunks.collect() }
 }
 
 struct Recorded {

@@ -1,13 +1,18 @@
 //! The command line: verbs, flags, help texts.
 
+mod cassette;
+mod replay;
 mod run;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use self::cassette::{CassetteArgs, CassetteVerb};
+pub use self::replay::{ReplayArgs, ReportFormat};
 use self::run::usage;
 pub use self::run::{Asked, Color, OutputFormat, RunArgs, Switch};
+use super::trust::TrustArgs;
 use crate::goal::{Overrides, Problem, Setting};
 
 #[derive(Debug, Parser)]
@@ -44,8 +49,10 @@ pub enum Verb {
     Checks(ChecksArgs),
     /// Print a JSON Schema
     Schema(SchemaArgs),
-    /// Pack a session for replay
+    /// Pack a session for replay; look at, compare and check what was packed
     Cassette(CassetteArgs),
+    /// Run a recorded session again, and say whether anything differs
+    Replay(ReplayArgs),
     /// Look at stored sessions, and make their history smaller
     Sessions(SessionsArgs),
     /// List the models that are known, with windows and prices
@@ -56,6 +63,8 @@ pub enum Verb {
     Stop(StopArgs),
     /// List or end the background jobs of a running session
     Jobs(JobsArgs),
+    /// Look at what runs find on this machine: sandbox, helper, git, disk, keys
+    Doctor(DoctorArgs),
     /// Help on a verb, or on `exit-codes`
     Help(HelpArgs),
     /// The process that starts commands; started by spettro itself
@@ -92,6 +101,10 @@ pub struct ValidateArgs {
     /// Any key of the goal file, as for `spettro run`; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+
+    /// Accept what a goal file inside the repository may not set by itself
+    #[arg(long)]
+    pub trust_goal: bool,
 }
 
 impl ValidateArgs {
@@ -100,7 +113,7 @@ impl ValidateArgs {
     /// # Errors
     /// `--set` without `=`.
     pub fn overrides(&self) -> Result<Overrides, Vec<Problem>> {
-        Ok(Overrides { settings: set(&self.set)?, checks: Vec::new() })
+        Ok(Overrides { settings: set(&self.set)?, ..Overrides::default() })
     }
 }
 
@@ -115,6 +128,9 @@ pub struct ChecksArgs {
     /// Any key of the goal file, as for `spettro run`; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+
+    #[command(flatten)]
+    pub trust: TrustArgs,
 }
 
 impl ChecksArgs {
@@ -123,7 +139,7 @@ impl ChecksArgs {
     /// # Errors
     /// `--set` without `=`.
     pub fn overrides(&self) -> Result<Overrides, Vec<Problem>> {
-        Ok(Overrides { settings: set(&self.set)?, checks: Vec::new() })
+        Ok(Overrides { settings: set(&self.set)?, ..Overrides::default() })
     }
 }
 
@@ -145,29 +161,6 @@ pub enum SchemaOf {
     Result,
     /// A line of a session's log
     Facts,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct CassetteArgs {
-    #[command(subcommand)]
-    pub what: CassetteVerb,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub enum CassetteVerb {
-    /// Write a session's recorded replies to a file that can be a goal's model
-    #[command(after_help = "Example:\n  spettro cassette pack latest -o run.jsonl\n\n\
-                            The goal that replays it says `model: {cassette: run.jsonl}`.")]
-    Pack {
-        /// The session's id, or `latest` of this workspace
-        session: String,
-        /// The file to write
-        #[arg(short, long, value_name = "FILE")]
-        output: PathBuf,
-        /// Replace a file that exists
-        #[arg(long)]
-        force: bool,
-    },
 }
 
 #[derive(Debug, Clone, Args)]
@@ -236,6 +229,8 @@ pub enum SessionsVerb {
         /// Only old outputs become stubs; no model is asked
         #[arg(long)]
         prune_only: bool,
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -290,6 +285,52 @@ pub enum JobsVerb {
         #[arg(value_name = "JOB", required = true)]
         ids: Vec<String>,
     },
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:\n  spettro doctor --json | jq '.items[] | select(.state != \"ok\")'\n  \
+                        spettro doctor --live --goal goal.yaml\n\n\
+                        Without `--live` nothing is sent anywhere. Exit codes: 0 runs can start here, 23 something that they need is \
+                        missing.")]
+pub struct DoctorArgs {
+    /// One object instead of lines
+    #[arg(long)]
+    pub json: bool,
+
+    /// Speak to each lane's model: one cheap request with a tool, which costs what it says
+    #[arg(long)]
+    pub live: bool,
+
+    /// The goal file that names the models; without one the user's configuration does
+    #[arg(long, value_name = "FILE", requires = "live")]
+    pub goal: Option<PathBuf>,
+
+    /// The model of all lanes that name none of their own
+    #[arg(long, value_name = "PROVIDER/MODEL", requires = "live")]
+    pub model: Option<String>,
+
+    /// Any key of the goal file, as for `spettro run`; repeatable
+    #[arg(long, value_name = "KEY=VALUE", requires = "live")]
+    pub set: Vec<String>,
+
+    /// Accept what a goal file inside the repository may not set by itself
+    #[arg(long, requires = "live")]
+    pub trust_goal: bool,
+}
+
+impl DoctorArgs {
+    /// What `--model` and `--set` set.
+    ///
+    /// # Errors
+    /// `--set` without `=`.
+    pub fn overrides(&self) -> Result<Overrides, Vec<Problem>> {
+        let model = self.model.iter().map(|name| Setting {
+            flag: "--model".to_owned(),
+            key: "model".to_owned(),
+            value: name.clone(),
+        });
+        Ok(Overrides { settings: model.chain(set(&self.set)?).collect(), ..Overrides::default() })
+    }
 }
 
 #[derive(Debug, Clone, Args)]

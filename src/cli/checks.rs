@@ -4,6 +4,7 @@ use std::io::Write;
 use std::rc::Rc;
 
 use super::args::ChecksArgs;
+use super::confine::{self, Ground};
 use super::crashed::sweep_crashed;
 use super::failure::Failure;
 use super::lanes::NoExec;
@@ -41,10 +42,18 @@ pub fn checks(
             return Ok(Outcome::Usage);
         }
     };
+    let doubt = match args.trust.doubt(effective.untrusted) {
+        Ok(doubt) => doubt,
+        Err(problems) => {
+            super::validate::write_problems(&problems, err)?;
+            return Ok(Outcome::Usage);
+        }
+    };
     let config = effective.config;
     let mut signals = Signals::install(dispositions)?;
-    let temporary = tempfile::Builder::new().prefix("spettro-").tempdir()?;
     use crate::world::Env;
+    let stores: Vec<_> = home_dir(&env).into_iter().collect();
+    let temporary = confine::temporary_folder(&stores)?;
     let secrets = Secrets::new(env.vars().into_iter().filter(|(name, _)| process::looks_secret(name)));
     let child = process::child_environment(
         &env.vars(),
@@ -68,24 +77,36 @@ pub fn checks(
             writeln!(err, "note: {note}")?;
         }
     }
-    world.exec = process::start(ProcessOptions {
+    let exec = process::start(ProcessOptions {
         environment: child.vars,
         secrets: secrets.clone(),
         run_id: "checks".to_owned(),
         keep_leftovers: config.leftovers_run,
         ..ProcessOptions::default()
     })?;
+    let keys = confine::key_places(&config);
+    let ground = Ground { stores, keys, temporary: temporary.path().to_owned(), pretended_abi: None };
+    let level = confine::confine(&exec, &ground.policy(&config, &config.workspace, None)?)?;
+    if !level.missing.is_empty() {
+        writeln!(err, "note: sandbox {level}")?;
+    }
+    world.exec = exec;
     let roots = Roots::same(config.workspace.clone());
     let spool = Spool::new(temporary.path().join("spool"));
     let halt = Halt::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if let Some(doubt) = doubt {
+        let settled = runtime.block_on(doubt.settle(&world, config.goal_file.as_deref(), temporary.path()))?;
+        if let Err(problems) = settled {
+            super::validate::write_problems(&problems, err)?;
+            return Ok(Outcome::Usage);
+        }
+    }
     let outcome = runtime.block_on(async {
         let work = async {
             let mut outcome = Outcome::Met;
             for check in &config.checks {
-                let result = checks::run(&world, &halt, &roots, &spool, check, &child.removed)
-                    .await
-                    .map_err(|error| Failure::new(Outcome::Environment, error))?;
+                let result = checks::run(&world, &halt, &roots, &spool, check, &child.removed).await;
                 if halt.why().is_some() {
                     break;
                 }

@@ -24,6 +24,10 @@ pub struct DryRun<'a> {
     pub secrets: Secrets,
     pub home: &'a Path,
     pub session_root: &'a Path,
+    /// The private `TMPDIR` of commands.
+    pub temporary: &'a Path,
+    /// The level obtained.
+    pub sandbox: String,
     pub run_id: &'a str,
 }
 
@@ -33,10 +37,12 @@ impl DryRun<'_> {
     /// # Errors
     /// What would end the run before its first request; a signal.
     pub async fn look(self, mut signals: Signals) -> Result<Preview, Failure> {
-        let DryRun { world, config, endpoint, removed, secrets, home, session_root, run_id } = self;
+        let DryRun { world, config, endpoint, removed, secrets, home, session_root, .. } = self;
+        let DryRun { temporary, sandbox, run_id, .. } = self;
         let folder = tempfile::Builder::new()
             .prefix("spettro-dry-")
-            .tempdir()
+            // Where commands may write: they work in a copy there, if the run would.
+            .tempdir_in(temporary)
             .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
         let project = &config.workspace;
         let (lock, workspace) = match config.workspace_mode {
@@ -62,6 +68,7 @@ impl DryRun<'_> {
             own_dirs,
             removed,
             secrets,
+            sandbox,
         };
         let stop = async {
             loop {
@@ -95,6 +102,7 @@ pub fn show(preview: &Preview, format: Format, out: &mut dyn Write) -> Result<()
             "max_output_tokens": preview.max_output_tokens,
             "reserved_usd": preview.reserved.dollars(),
             "baseline": {"digest": preview.digest, "files": preview.files, "checks": preview.checks},
+            "sandbox": preview.sandbox,
             "notes": preview.notes,
             "request": preview.request,
         });
@@ -102,7 +110,8 @@ pub fn show(preview: &Preview, format: Format, out: &mut dyn Write) -> Result<()
         let _ = writeln!(out, "{}", serde_json::to_string(&object)?);
         return Ok(());
     }
-    let mut text = format!("# baseline: {} files, content {}\n", preview.files, preview.digest);
+    let mut text = format!("# sandbox: {}\n", preview.sandbox);
+    text.push_str(&format!("# baseline: {} files, content {}\n", preview.files, preview.digest));
     for check in &preview.checks {
         let exit = check.exit_code.map_or_else(String::new, |code| format!(" (exit {code})"));
         let required = if check.required { "" } else { ", not required" };

@@ -89,6 +89,21 @@ impl From<WorkspaceError> for Failure {
 
 impl From<CassetteError> for Failure {
     fn from(error: CassetteError) -> Self {
-        Failure::new(Outcome::Unusable, error)
+        let hint = match &error {
+            CassetteError::Exists(_) => Some("name another file, or replace it with `--force`"),
+            CassetteError::Secrets(_) => Some(
+                "look at the places in the session's folder; `--allow RULE` passes over a pattern that is no secret",
+            ),
+            CassetteError::Incomplete(_) => Some("`--allow-incomplete` takes it as far as it goes"),
+            CassetteError::Newer { .. } => Some("use the version of spettro that wrote it, or a newer one"),
+            _ => None,
+        };
+        // An existing file is a conflict, and a full or missing disk is the machine's.
+        let outcome = match &error {
+            CassetteError::Exists(_) => Outcome::Usage,
+            CassetteError::Io { what: "write" | "sync" | "make" | "rename to", .. } => Outcome::Environment,
+            _ => Outcome::Unusable,
+        };
+        Failure { hint: hint.map(str::to_owned), ..Failure::new(outcome, error) }
     }
 }

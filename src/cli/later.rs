@@ -6,23 +6,11 @@ use clap::Args;
 #[derive(Debug, Clone, Default, Args)]
 pub struct LaterArgs {
     #[arg(long, hide = true)]
-    sandbox: Option<String>,
-    #[arg(long, hide = true)]
     memory: Option<String>,
-    #[arg(long, hide = true)]
-    record: Option<String>,
     #[arg(long, hide = true)]
     fork: bool,
     #[arg(long, hide = true)]
     at: Option<String>,
-    #[arg(long, hide = true)]
-    untrusted: bool,
-    #[arg(long, hide = true)]
-    trust_goal: bool,
-    #[arg(long, hide = true)]
-    trusted_ref: Option<String>,
-    #[arg(long, hide = true)]
-    cassette: Option<String>,
     #[arg(long, hide = true)]
     parallel: Option<String>,
     #[arg(long, hide = true)]
@@ -49,15 +37,9 @@ impl LaterArgs {
     /// Those that were given.
     pub(super) fn given(&self) -> Vec<&'static str> {
         let all = [
-            ("--sandbox", self.sandbox.is_some()),
             ("--memory", self.memory.is_some()),
-            ("--record", self.record.is_some()),
             ("--fork", self.fork),
             ("--at", self.at.is_some()),
-            ("--untrusted", self.untrusted),
-            ("--trust-goal", self.trust_goal),
-            ("--trusted-ref", self.trusted_ref.is_some()),
-            ("--cassette", self.cassette.is_some()),
             ("--parallel", self.parallel.is_some()),
             ("--shard", self.shard.is_some()),
             ("--run-dir", self.run_dir.is_some()),

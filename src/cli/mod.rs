@@ -6,7 +6,9 @@ pub mod args;
 mod cassette;
 mod catalog;
 mod checks;
+mod confine;
 mod crashed;
+mod doctor;
 mod dry_run;
 pub mod exit_codes;
 pub mod failure;
@@ -18,11 +20,13 @@ mod live;
 mod logging;
 mod models;
 mod output;
+mod replay;
 mod run;
 pub mod schema;
 mod sessions;
 mod steer;
 mod stop;
+mod trust;
 pub mod validate;
 
 use std::ffi::OsString;
@@ -55,6 +59,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
     let (mut out, mut err) = (io::stdout(), io::stderr());
     let ended = match &cli.verb {
         Verb::Run(args) => return run::run(args, dispositions),
+        Verb::Replay(args) => return replay::replay(args, &mut out, &mut err),
         Verb::Zygote => return Outcome::Usage.into(),
         Verb::Help(args) => help::help(args, &mut out, &mut err).map_err(Failure::from),
         Verb::Validate(args) => validate(args, &mut out, &mut err),
@@ -66,6 +71,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
         Verb::Steer(args) => steer::steer(args, &mut out),
         Verb::Stop(args) => stop::stop(args, &mut out),
         Verb::Jobs(args) => jobs::jobs(args, &mut out),
+        Verb::Doctor(args) => doctor::doctor(args, &mut out, &mut err),
     };
     match ended {
         Ok(outcome) => outcome.into(),

@@ -3,6 +3,7 @@
 mod broken;
 mod drive;
 mod earlier;
+mod record;
 mod secret;
 
 use std::io::{IsTerminal, Read};
@@ -15,6 +16,7 @@ use self::drive::{Begun, Go, Place};
 use self::earlier::{earlier, kept_limits, last_limits, unfinished};
 pub(super) use self::secret::{key_names, secrets};
 use super::args::{Asked, Color, OutputFormat, RunArgs};
+use super::confine::{self, Ground};
 use super::crashed::sweep_crashed;
 use super::dry_run::{self, DryRun};
 use super::failure::Failure;
@@ -157,6 +159,9 @@ fn start(
     let asked = args.asked().map_err(Stop::Problems)?;
     let overrides = args.overrides().map_err(Stop::Problems)?;
     let title = args.title().map_err(Stop::Problems)?;
+    if let Some(file) = &args.cassette {
+        record::check(file)?;
+    }
     let session_root = match &args.session_dir {
         Some(dir) => cwd.join(dir),
         None => home.join("sessions"),
@@ -218,6 +223,7 @@ fn start(
         let had = had.map_or(effective.config.limits.cost, |limits| limits.cost);
         effective.config.limits.cost = had.map(|limit| limit.saturating_add(added));
     }
+    let doubt = args.trust.doubt(effective.untrusted).map_err(Stop::Problems)?;
     let mut config = effective.config;
     if let Some(earlier) = &earlier {
         // The goal's text was frozen at the session's start; what a resume may change are its limits.
@@ -248,10 +254,8 @@ fn start(
     // Before threads, runtime and TLS: the helper that starts commands.
     let signals = Signals::install(dispositions)?;
     let workspace = config.workspace.clone();
-    let temporary = tempfile::Builder::new()
-        .prefix("spettro-")
-        .tempdir()
-        .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
+    let stores = vec![home.clone(), session_root.clone()];
+    let temporary = confine::temporary_folder(&stores)?;
     let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)]);
     let child =
         process::child_environment(&env.vars(), &config.env, &keys, &secrets, &workspace, run_id, temporary.path());
@@ -263,6 +267,15 @@ fn start(
         keep_leftovers: config.leftovers_run,
         ..ProcessOptions::default()
     })?;
+    let ground = Ground {
+        stores,
+        keys: confine::key_places(&config),
+        temporary: temporary.path().to_owned(),
+        pretended_abi: args.pretend_landlock,
+    };
+    // What cannot be kept is known before anything is made; where everything is, only once the session is there.
+    let policy = ground.policy(&config, &workspace, None)?;
+    let level = confine::confine(&exec, &policy)?;
     world.exec = exec.clone();
     world.transport = models.transport;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -270,6 +283,10 @@ fn start(
         .build()
         .map_err(|error| Failure::new(Outcome::Environment, format!("start the runtime: {error}")))?;
     let local = tokio::task::LocalSet::new();
+    if let Some(doubt) = doubt {
+        let settled = doubt.settle(&world, config.goal_file.as_deref(), temporary.path());
+        local.block_on(&runtime, settled)?.map_err(Stop::Problems)?;
+    }
     if args.dry_run {
         let dry = DryRun {
             world,
@@ -279,6 +296,8 @@ fn start(
             secrets,
             home: &home,
             session_root: &session_root,
+            temporary: temporary.path(),
+            sandbox: level.to_string(),
             run_id,
         };
         let preview = local.block_on(&runtime, dry.look(signals))?;
@@ -296,6 +315,7 @@ fn start(
         begun: begun.clone(),
         world: world.clone(),
         exec,
+        ground,
         place,
         config,
         agent: models.agent,

@@ -36,6 +36,10 @@ pub fn validate(
             _ => GoalSource::File(file.clone()),
         };
         match load(&source, &overrides, env, home, cwd) {
+            Ok(effective) if !args.trust_goal && !effective.untrusted.is_empty() => {
+                outcome = Outcome::Usage;
+                write_problems(&effective.untrusted, err)?;
+            }
             Ok(effective) => {
                 let document = if index == 0 { "" } else { "---\n" };
                 writeln!(out, "{document}# {} is valid; sha256 {}", file.display(), effective.config.digest)?;
@@ -82,6 +86,7 @@ mod tests {
         let args = ValidateArgs {
             files: files.iter().map(Into::into).collect(),
             set: set.iter().map(|text| (*text).to_owned()).collect(),
+            trust_goal: false,
         };
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let outcome = validate(&args, stdin, &NoVars, None, folder, &mut out, &mut err).unwrap();

@@ -1,24 +1,23 @@
 //! The shell: runs a pass over the history when a window is too full, and writes down what came of it.
 
-use std::time::Duration;
+use std::cell::Cell;
+use std::rc::Rc;
 
-use super::cut::{TAIL_CALLS, TAIL_CALLS_FORCED, cut, is_paired, tail_start, withheld};
+use super::cut::{Cut, TAIL_CALLS, TAIL_CALLS_FORCED, cut, is_paired, tail_start, withheld};
 use super::failure_budget::Budget;
 use super::history::History;
 use super::pressure::{self, Attribution};
-use super::prune::{Plan, Reach, plan};
-use super::summarize::{self, extract, message, read, request};
-use crate::event::Lane;
+use super::prune::{Plan, Reach, at_most, plan};
+use super::summarize::{extract, message};
+use crate::event::{Compactions, Lane};
 use crate::model::wire::AfterEdit;
-use crate::model::{
-    Ask, CallError, Conversation, Count, Endpoint, Factor, Gateway, ModelError, Patience, message_count, smaller_window,
-};
+use crate::model::{CallError, Conversation, Count, Endpoint, Factor, Gateway, message_count, smaller_window};
 use crate::session::{Compaction, Fact, Message, Origin, Prune, Session, SessionError, SummaryBy, entry_name};
 
-/// Attempts and waits of one summarizer call.
-const PATIENCE: Patience = Patience { attempts: 3, wait: Duration::from_secs(60) };
-/// A summary is no longer than this.
-const MOST_SUMMARY_TOKENS: u64 = 8_192;
+/// Of a history that begins anew at least so many messages are encoded together.
+const SEALED_AT_ONCE: usize = 64;
+/// An extract that must be shorter is not worth it.
+const LEAST_EXTRACT_CHARS: usize = 500;
 
 /// `compaction:` of the goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,13 +64,13 @@ pub struct Place<'a> {
 
 pub struct Compactor {
     settings: Settings,
-    summarizer: Endpoint,
+    pub(super) summarizer: Endpoint,
     /// The frozen head of a summarizer request.
-    head: String,
+    pub(super) head: String,
     system_tokens: Count,
     budget: Budget,
-    /// The history's count when nothing was worth summarizing; tried again when it has grown.
-    skipped_at: Option<u64>,
+    /// What the budget counts, for whoever reports it.
+    tally: Rc<Cell<Compactions>>,
 }
 
 /// Why a pass runs.
@@ -92,7 +91,20 @@ impl Compactor {
     /// `system` is the agent's system prompt; `head` the summarizer's frozen head.
     pub fn new(settings: Settings, summarizer: Endpoint, head: String, system: &str, budget: Budget) -> Compactor {
         let system_tokens = Count::of_text(system);
-        Compactor { settings, summarizer, head, system_tokens, budget, skipped_at: None }
+        let tally = Rc::new(Cell::new(budget.tally()));
+        Compactor { settings, summarizer, head, system_tokens, budget, tally }
+    }
+
+    /// What was done in the session so far; goes on counting.
+    pub fn tally(&self) -> Rc<Cell<Compactions>> {
+        self.tally.clone()
+    }
+
+    /// Writes a fact down, and takes it in.
+    fn log(&mut self, session: &Session, fact: Fact) -> Result<u64, SessionError> {
+        self.budget.see(&fact);
+        self.tally.set(self.budget.tally());
+        session.append(fact)
     }
 
     pub const fn budget(&self) -> Budget {
@@ -151,67 +163,90 @@ impl Compactor {
         let window = place.endpoint.window_tokens;
         let calls = if mode.forced() { TAIL_CALLS_FORCED } else { TAIL_CALLS };
         let Some(tail) = tail_start(place.history.messages(), calls) else { return Ok(Compacted::No) };
+        // Nobody is sent to a copy that is gone; what was said before stays as it was sent.
+        let spool = place.session.spool();
+        place.history.forget_copies(|id| spool.is_gone(id));
         let used = place.conversation.occupancy_tokens().max(place.conversation.estimate_tokens());
         let low = pressure::low_water(window, self.settings.threshold_pct);
         let factor = place.conversation.factor();
-        let tokens = |count: Count| factor.apply(count.tokens());
 
         // Stage 1: spooled outputs of older steps, then every large one.
-        let spooled = plan(place.history, left_alone(place.history, tail, window, factor), Reach::Spooled);
-        let everything = plan(place.history, tail, Reach::Everything);
-        let enough = |plan: &Plan| used.saturating_sub(tokens(plan.freed)) <= low;
-        let pruned = if enough(&spooled) { spooled } else { everything };
-        let freed = tokens(pruned.freed);
-        let worth_it = !pruned.edits.is_empty() && freed >= window / 10;
+        let wanted = used.saturating_sub(low);
+        // A look at each message tells whether a plan can be worth it: what is full for long is looked at every step.
+        let hopeless = matches!(mode, Mode::Auto) && factor.apply(at_most(place.history, tail).tokens()) < window / 10;
+        let stubs = if hopeless { Plan::default() } else { stubs(place.history, tail, wanted, window, factor) };
+        let freed = factor.apply(stubs.freed.tokens());
+        let worth_it = !stubs.edits.is_empty()
+            && match mode {
+                Mode::Auto | Mode::Asked(_) => freed >= window / 10,
+                Mode::Forced => freed >= window / 10 || pressure::fits(window, used.saturating_sub(freed)),
+            };
         match mode {
             Mode::Asked(wish) if wish.prune_only => {
-                return if pruned.edits.is_empty() { Ok(Compacted::No) } else { prune(place, pruned) };
+                return if stubs.edits.is_empty() { Ok(Compacted::No) } else { self.prune(place, stubs) };
             }
-            Mode::Auto | Mode::Forced if enough(&pruned) && worth_it => return prune(place, pruned),
+            Mode::Auto | Mode::Forced if worth_it && used.saturating_sub(freed) <= low => {
+                return self.prune(place, stubs);
+            }
             _ => {}
         }
 
         // Stage 2: one summary, unless that is paused or would gain nothing.
-        let no_summary = match mode {
-            Mode::Auto => self.budget.paused || self.waits(place.history),
-            Mode::Forced | Mode::Asked(_) => false,
+        let cut = match mode {
+            Mode::Auto if self.budget.paused => None,
+            _ => self.cut(place, mode, calls),
         };
-        let done = if no_summary { Compacted::No } else { self.summarize(place, mode, calls, freed).await? };
-        if done == Compacted::No && worth_it && !matches!(mode, Mode::Asked(_)) {
-            return prune(place, pruned);
-        }
-        Ok(done)
+        let done = match cut {
+            None => Compacted::No,
+            Some(cut) => match (self.summarize(place, mode, cut, &stubs).await?, mode) {
+                // Whoever asked for it is told why there is none.
+                (Compacted::No, Mode::Asked(_)) => return Ok(Compacted::No),
+                (done, _) => done,
+            },
+        };
+        if done == Compacted::No && worth_it { self.prune(place, stubs) } else { Ok(done) }
     }
 
-    /// Whether too little has been added since there was nothing to gain.
-    fn waits(&self, history: &History) -> bool {
-        let now = history.count(0..history.messages().len()).tokens();
-        self.skipped_at.is_some_and(|at| now < at)
+    /// What a summary would replace; `None` where it could not gain enough, whatever it says. What earlier summaries
+    /// take is no gain: the new one says it again.
+    fn cut(&self, place: &Place<'_>, mode: Mode<'_>, calls: usize) -> Option<Cut> {
+        let window = place.endpoint.window_tokens;
+        let factor = place.conversation.factor();
+        let tokens = |count: Count| factor.apply(count.tokens());
+        let half = self.half_threshold(window);
+        let first = tokens(place.history.count(0..1));
+        let cut = cut(place.history, calls, half.saturating_sub(first).max(half / 4), factor)?;
+        let notes = (1..cut.tail)
+            .filter(|index| matches!(place.history.messages()[*index], Message::User { origin: Origin::Summary, .. }))
+            .fold(Count::default(), |sum, index| sum.plus(place.history.counts()[index]));
+        let gain = tokens(cut.freed.minus(notes));
+        let least = pressure::least_gain(window);
+        let can_gain = match mode {
+            Mode::Auto => gain >= least * 3 / 2,
+            Mode::Asked(_) => gain > least,
+            Mode::Forced => {
+                let after = place.conversation.estimate_tokens().saturating_sub(tokens(cut.freed));
+                pressure::fits(window, after)
+            }
+        };
+        can_gain.then_some(cut)
+    }
+
+    const fn half_threshold(&self, window: u64) -> u64 {
+        pressure::threshold(window, self.settings.threshold_pct) / 2
     }
 
     async fn summarize(
         &mut self,
         place: &mut Place<'_>,
         mode: Mode<'_>,
-        calls: usize,
-        pruned_tokens: u64,
+        cut: Cut,
+        stubs: &Plan,
     ) -> Result<Compacted, CallError> {
         let window = place.endpoint.window_tokens;
         let factor = place.conversation.factor();
         let tokens = |count: Count| factor.apply(count.tokens());
-        let half = pressure::threshold(window, self.settings.threshold_pct) / 2;
-        let first = tokens(place.history.count(0..1));
-        let cut = cut(place.history, calls, half.saturating_sub(first).max(half / 4), factor);
         let least = pressure::least_gain(window);
-        let cut = match cut {
-            Some(cut) if mode.forced() || tokens(cut.freed) >= least * 3 / 2 => cut,
-            _ => {
-                let now = place.history.count(0..place.history.messages().len());
-                self.skipped_at = Some(now.plus(Count::of_tokens(least)).tokens());
-                return Ok(Compacted::No);
-            }
-        };
-        self.skipped_at = None;
         let used = place.conversation.estimate_tokens();
         let accepted = |text: &str| -> Result<u64, String> {
             let summary = Message::User { origin: Origin::Summary, text: text.to_owned() };
@@ -228,9 +263,11 @@ impl Compactor {
             Mode::Asked(wish) => wish.focus.as_str(),
             _ => "",
         };
+        // Of the files that were changed so many tokens of names.
+        let names = window / 20;
         let summary = match self.ask(place, 1..cut.tail, focus).await? {
             Ok(text) => {
-                let text = message(&text, place.history.changed_files());
+                let text = message(&text, place.history.changed_files(), names, factor);
                 accepted(&text).map(|after| (text, SummaryBy::Model, after))
             }
             Err(reason) => Err(reason),
@@ -242,11 +279,15 @@ impl Compactor {
                 if !matches!(mode, Mode::Forced) {
                     return Ok(Compacted::No);
                 }
-                let chars = usize::try_from(half / 2).unwrap_or(usize::MAX).saturating_mul(2);
-                let text = message(&extract(place.history, 1..cut.tail, chars), place.history.changed_files());
-                match accepted(&text) {
-                    Ok(after) => (text, SummaryBy::Extract, after),
-                    Err(_) => return Ok(Compacted::No),
+                let mut chars = usize::try_from(self.half_threshold(window)).unwrap_or(usize::MAX);
+                loop {
+                    let text = extract(place.history, 1..cut.tail, chars);
+                    let text = message(&text, place.history.changed_files(), names, factor);
+                    match accepted(&text) {
+                        Ok(after) => break (text, SummaryBy::Extract, after),
+                        Err(_) if chars >= LEAST_EXTRACT_CHARS => chars /= 2,
+                        Err(_) => return Ok(Compacted::No),
+                    }
                 }
             }
         };
@@ -261,15 +302,13 @@ impl Compactor {
             edits: cut.edits,
             before_tokens: used,
             after_tokens: after,
-            pruned_tokens,
+            pruned_tokens: tokens(stubs.freed),
             forced: mode.forced(),
             before_call: place.gateway.ledger(|ledger| ledger.next_n(Lane::Agent)),
         };
         // Everything before it is on the disk, then the fact is, then the history is another one.
         place.session.sync_now().await?;
-        let logged = Fact::Compaction(Box::new(fact.clone()));
-        self.budget.see(&logged);
-        let own = place.session.append(logged)?;
+        let own = self.log(place.session, Fact::Compaction(Box::new(fact.clone())))?;
         place.session.sync_now().await?;
         place.history.compact(own, &fact).map_err(|reason| lost(place.session, reason))?;
         debug_assert!(is_paired(place.history.messages()), "a compaction parts no call from its result");
@@ -281,67 +320,49 @@ impl Compactor {
         Ok(Compacted::Summarized)
     }
 
-    /// Asks the summarizer about a span: its summary, or why there is none.
-    async fn ask(
-        &self,
-        place: &Place<'_>,
-        span: std::ops::Range<usize>,
-        focus: &str,
-    ) -> Result<Result<String, String>, CallError> {
-        let mut endpoint = self.summarizer.clone();
-        if (endpoint.provider.as_str(), endpoint.model.as_str())
-            == (place.endpoint.provider.as_str(), place.endpoint.model.as_str())
-        {
-            endpoint.window_tokens = place.endpoint.window_tokens;
-        }
-        let window = endpoint.window_tokens;
-        let output = MOST_SUMMARY_TOKENS.min(endpoint.max_output_tokens).min(window / 4);
-        endpoint.max_output_tokens = output;
-        // What is only estimated has a margin of two fifths.
-        let room = (window - window.div_ceil(50)).saturating_sub(output) * 5 / 7;
-        let factor = place.conversation.factor();
-        let mut conversation = Conversation::new(endpoint.wire, &self.head, factor);
-        let budget = (room * 19 / 20).saturating_sub(conversation.estimate_tokens());
-        let text = request(place.history, span, budget, factor, focus);
-        conversation.seal(&[Message::User { origin: Origin::Prompt, text }]);
-        let ask = Ask {
-            lane: Lane::Summarizer,
-            endpoint: &endpoint,
-            force_tool: None,
-            attempt_timeout: None,
-            entry: false,
-            patience: Some(PATIENCE),
+    fn prune(&mut self, place: &mut Place<'_>, plan: Plan) -> Result<Compacted, CallError> {
+        let before_tokens = place.conversation.estimate_tokens();
+        let rule = place.endpoint.wire.after_edit();
+        let from = if rule == AfterEdit::DropBefore { 1 } else { plan.first + 1 };
+        let withheld = withheld(place.history, rule, from, &plan.edits);
+        let mut fact = Prune {
+            edits: plan.edits,
+            withheld,
+            before_tokens,
+            after_tokens: 0,
+            before_call: place.gateway.ledger(|ledger| ledger.next_n(Lane::Agent)),
         };
-        match place.gateway.call(&mut conversation, &ask).await {
-            Ok(reply) => Ok(read(&reply)),
-            // A limit, a signal, a cancel or a miss of the tape is no failure of the summarizer.
-            Err(
-                error @ (CallError::Limit(_)
-                | CallError::Halted { .. }
-                | CallError::Session(_)
-                | CallError::Model(ModelError::Miss(_))),
-            ) => Err(error),
-            Err(error) => Ok(Err(error.to_string())),
-        }
+        place.history.prune(plan.first, &fact).map_err(|reason| lost(place.session, reason))?;
+        rebuild(place);
+        fact.after_tokens = place.conversation.estimate_tokens();
+        self.log(place.session, Fact::Prune(Box::new(fact)))?;
+        Ok(Compacted::Pruned)
     }
 
     fn failed(&mut self, session: &Session, reason: String) -> Result<(), SessionError> {
         let of = self.settings.max_failures;
         let failures = self.budget.failures + 1;
-        let fact = Fact::CompactionFailed { reason, failures, of };
-        self.budget.see(&fact);
-        session.append(fact)?;
-        if failures >= of && !self.budget.paused {
+        self.log(session, Fact::CompactionFailed { reason, failures, of })?;
+        if self.settings.auto && failures >= of && !self.budget.paused {
             self.pause(session, format!("{failures} failures in a row; the run goes on without summaries"))?;
         }
         Ok(())
     }
 
     fn pause(&mut self, session: &Session, reason: String) -> Result<(), SessionError> {
-        let fact = Fact::CompactionPaused { reason };
-        self.budget.see(&fact);
-        session.append(fact).map(|_| ())
+        self.log(session, Fact::CompactionPaused { reason }).map(|_| ())
     }
+}
+
+/// What stage 1 would do: spooled outputs of older steps when that frees `wanted` tokens, else every large one.
+fn stubs(history: &History, tail: usize, wanted: u64, window: u64, factor: Factor) -> Plan {
+    let tokens = |count: Count| factor.apply(count.tokens());
+    let spooled = plan(history, left_alone(history, tail, window, factor), Reach::Spooled);
+    if !spooled.edits.is_empty() && tokens(spooled.freed) >= wanted {
+        return spooled;
+    }
+    drop(spooled);
+    plan(history, tail, Reach::Everything)
 }
 
 /// The newest part of the history, which the first half of pruning leaves alone, begins here.
@@ -377,29 +398,17 @@ fn learn(place: &mut Place<'_>, limit_tokens: Option<u64>) -> Result<(), Session
     Ok(())
 }
 
-fn prune(place: &mut Place<'_>, plan: Plan) -> Result<Compacted, CallError> {
-    let before_tokens = place.conversation.estimate_tokens();
-    let rule = place.endpoint.wire.after_edit();
-    let from = if rule == AfterEdit::DropBefore { 1 } else { plan.first + 1 };
-    let withheld = withheld(place.history, rule, from, &plan.edits);
-    let mut fact = Prune {
-        edits: plan.edits,
-        withheld,
-        before_tokens,
-        after_tokens: 0,
-        before_call: place.gateway.ledger(|ledger| ledger.next_n(Lane::Agent)),
-    };
-    place.history.prune(&fact).map_err(|reason| lost(place.session, reason))?;
-    rebuild(place);
-    fact.after_tokens = place.conversation.estimate_tokens();
-    place.session.append(Fact::Prune(Box::new(fact)))?;
-    Ok(Compacted::Pruned)
-}
-
 /// The request begins anew with the history as it is now.
 fn rebuild(place: &mut Place<'_>) {
     place.conversation.restart();
-    let messages = place.history.take_unsealed();
+    let mut messages = place.history.take_unsealed();
+    // In parts, so that no second copy of the whole is made. A part ends before a reply: that gives the same bytes.
+    let begins = |message: &Message| matches!(message, Message::Assistant { .. });
+    while let Some(end) = messages.iter().skip(SEALED_AT_ONCE).position(begins) {
+        let (part, rest) = messages.split_at(end + SEALED_AT_ONCE);
+        place.conversation.seal(part);
+        messages = rest;
+    }
     place.conversation.seal(messages);
     place.conversation.trust();
 }
@@ -428,9 +437,4 @@ pub fn too_large(
     };
     let threshold = pressure::threshold(endpoint.window_tokens, threshold_pct);
     (made_of.fixed_tokens() > threshold).then_some(made_of)
-}
-
-/// The head of every summarizer request.
-pub fn head(endpoint: &Endpoint) -> String {
-    endpoint.wire.head(summarize::SYSTEM, &[])
 }

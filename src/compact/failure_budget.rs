@@ -1,5 +1,6 @@
 //! How often the summarizer may fail, and how soon a window may fill again; folded from the facts.
 
+use crate::event::Compactions;
 use crate::session::{Fact, SummaryBy};
 
 /// A window that is full again so few calls after a summary was refilled at once.
@@ -13,6 +14,10 @@ pub struct Budget {
     /// In a row.
     pub failures: u64,
     pub paused: bool,
+    pruned: u64,
+    summarized: u64,
+    extracted: u64,
+    failed: u64,
     refills: u64,
     /// The agent call before which the last summary was made.
     last: Option<u64>,
@@ -28,18 +33,32 @@ impl Budget {
     /// Takes in a fact of the log; all others are nothing to it.
     pub fn see(&mut self, fact: &Fact) {
         match fact {
+            Fact::Prune(_) => self.pruned += 1,
             Fact::Compaction(compaction) => {
-                if compaction.by == SummaryBy::Model {
-                    (self.failures, self.paused) = (0, false);
+                match compaction.by {
+                    SummaryBy::Model => {
+                        (self.failures, self.paused) = (0, false);
+                        self.summarized += 1;
+                    }
+                    SummaryBy::Extract => self.extracted += 1,
                 }
                 let soon = self.last.is_some_and(|last| compaction.before_call <= last + REFILLED_WITHIN);
                 self.refills = if soon { self.refills + 1 } else { 0 };
                 self.last = Some(compaction.before_call);
             }
-            Fact::CompactionFailed { failures, .. } => self.failures = *failures,
+            Fact::CompactionFailed { failures, .. } => {
+                self.failures = *failures;
+                self.failed += 1;
+            }
             Fact::CompactionPaused { .. } => (self.paused, self.refills) = (true, 0),
             _ => {}
         }
+    }
+
+    /// What was done so far, and what was not.
+    pub const fn tally(&self) -> Compactions {
+        let Budget { pruned, summarized, extracted, failed, paused, .. } = *self;
+        Compactions { pruned, summarized, extracted, failed, paused }
     }
 
     /// Whether summaries do not help: the window fills again at once.
@@ -72,6 +91,8 @@ mod tests {
         facts.push(made(30, SummaryBy::Model));
         let budget = Budget::fold(&facts);
         assert_eq!((budget.failures, budget.paused), (0, false));
+        let counted = Compactions { pruned: 0, summarized: 1, extracted: 1, failed: 3, paused: false };
+        assert_eq!(budget.tally(), counted);
     }
 
     #[test]

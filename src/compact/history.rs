@@ -75,6 +75,13 @@ impl History {
         self.outputs.insert(entry, output);
     }
 
+    /// Outputs whose copies are gone have none.
+    pub(super) fn forget_copies(&mut self, is_gone: impl Fn(u64) -> bool) {
+        for output in self.outputs.values_mut() {
+            output.spool = output.spool.filter(|id| !is_gone(*id));
+        }
+    }
+
     pub fn changed(&mut self, paths: &[String]) {
         self.changed.extend(paths.iter().cloned());
     }
@@ -123,9 +130,10 @@ impl History {
         self.counts[range].iter().fold(Count::default(), |sum, count| sum.plus(*count))
     }
 
-    pub(super) fn prune(&mut self, prune: &Prune) -> Result<(), String> {
+    /// `first` is the index of the first message that changes.
+    pub(super) fn prune(&mut self, first: usize, prune: &Prune) -> Result<(), String> {
         session::prune(&mut self.messages, &self.entries, prune)?;
-        self.recount();
+        self.recount(first);
         Ok(())
     }
 
@@ -133,12 +141,14 @@ impl History {
         session::compact(&mut self.messages, &mut self.entries, own, compaction)?;
         let entries: BTreeSet<u64> = self.entries.iter().copied().collect();
         self.outputs.retain(|entry, _| entries.contains(entry));
-        self.recount();
+        self.recount(1);
         Ok(())
     }
 
-    fn recount(&mut self) {
-        self.counts = self.messages.iter().map(message_count).collect();
+    /// The history is another one from this message on, and is to be sent anew.
+    fn recount(&mut self, first: usize) {
+        self.counts.truncate(first);
+        self.counts.extend(self.messages[self.counts.len()..].iter().map(message_count));
         self.sealed = 0;
     }
 }

@@ -5,6 +5,7 @@
 //! history is either the old one or the one that a fact in the log describes; the first message is never touched; no
 //! call is parted from its result.
 
+mod asking;
 mod compactor;
 mod cut;
 mod failure_budget;
@@ -16,7 +17,8 @@ mod summarize;
 mod tests;
 mod text;
 
-pub use compactor::{Compacted, Compactor, Overflow, Place, Settings, Wish, head, too_large};
+pub use asking::head;
+pub use compactor::{Compacted, Compactor, Overflow, Place, Settings, Wish, too_large};
 pub use failure_budget::Budget;
 pub use history::History;
 pub use pressure::{Attribution, Level, threshold};

@@ -15,6 +15,8 @@ const ARGS_CHARS: usize = 120;
 const LINE_CHARS: usize = 80;
 /// What every stub begins with.
 const STUB: &str = "[output elided: ";
+/// No stub is longer, its excerpt included.
+const STUB_CHARS: usize = 1_000;
 
 /// Which outputs go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,9 +77,22 @@ pub fn plan(history: &History, end: usize, reach: Reach) -> Plan {
     plan
 }
 
+/// No more than this can be freed by any plan. It is known without making one: of what is large, all.
+pub fn at_most(history: &History, end: usize) -> Count {
+    let large = |message: &Message| match message {
+        Message::Assistant { blocks, .. } => {
+            blocks.iter().any(|block| matches!(block, Block::Call { arguments, .. } if arguments.len() > LARGE_BYTES))
+        }
+        Message::Tool { text, .. } => text.len() > LARGE_BYTES && !is_stub(text),
+        _ => false,
+    };
+    let messages = history.messages().iter().zip(history.counts()).take(end).skip(1);
+    messages.filter(|(message, _)| large(message)).fold(Count::default(), |sum, (_, count)| sum.plus(*count))
+}
+
 /// What stands for an output. A stub is short: a long text that begins like one is none.
 fn is_stub(text: &str) -> bool {
-    text.starts_with(STUB) && text.len() <= LARGE_BYTES
+    text.starts_with(STUB) && text.chars().nth(STUB_CHARS).is_none()
 }
 
 pub(super) fn arguments_of<'a>(calls: &'a [Block], call_id: &str) -> &'a str {
@@ -97,7 +112,7 @@ pub(super) fn stub(tool: &str, arguments: &str, text: &str, output: Option<&Outp
         Some(id) => {
             format!("{STUB}{chars} chars, spool:{id} — re-read with tool-output {{\"id\":\"spool:{id}\"}}]")
         }
-        None => format!("{STUB}{chars} chars, no copy was kept]"),
+        None => format!("{STUB}{chars} chars, no copy is kept]"),
     };
     let status = output.map_or("unknown", |output| output.status.name());
     // Writing to a String cannot fail.

@@ -75,7 +75,7 @@ pub fn request(history: &History, span: std::ops::Range<usize>, budget: u64, fac
             text.push('\n');
         }
         if !focus.trim().is_empty() {
-            let _ = writeln!(text, "\n# What to keep most of\n{}", head(focus.trim(), 2_000));
+            let _ = writeln!(text, "\n# What to keep most of\n{}", head(focus.trim(), first_chars.min(500) * 4));
         }
         text.push_str("\nWrite the notes now, with all seven sections.");
         text
@@ -91,13 +91,23 @@ pub fn request(history: &History, span: std::ops::Range<usize>, budget: u64, fac
     // Even so it is too much: earlier notes, which come first, stay; of the rest the oldest goes.
     let notes = span.clone().take_while(|index| is_summary(&messages[*index])).count();
     let mut from = notes;
-    loop {
-        let shown: Vec<String> = items[..notes.min(items.len())].iter().chain(&items[from..]).cloned().collect();
+    while from < items.len() {
+        let shown: Vec<String> = items[..notes].iter().chain(&items[from..]).cloned().collect();
         let text = write(&shown, from - notes, 250);
-        if fits(&text) || from >= items.len() {
+        if fits(&text) {
             return text;
         }
         from += (items.len() - from).div_ceil(8);
+    }
+    // A script of many tokens a character, or next to no room: the notes go short, and the wish.
+    let mut chars = 1_000;
+    loop {
+        let notes: Vec<String> = items[..notes].iter().map(|item| head_and_tail(item, chars)).collect();
+        let text = write(&notes, items.len() - notes.len(), chars / 4);
+        if fits(&text) || chars < 8 {
+            return text;
+        }
+        chars /= 2;
     }
 }
 
@@ -166,26 +176,29 @@ pub fn read(reply: &Reply) -> Result<String, String> {
     }
 }
 
-/// The message that stands for the span.
-pub fn message(summary: &str, changed: &BTreeSet<String>) -> String {
+/// The message that stands for the span. The files that were changed are named in at most `most_tokens` tokens.
+pub fn message(summary: &str, changed: &BTreeSet<String>, most_tokens: u64, factor: Factor) -> String {
     let mut text = format!(
         "[Your earlier work, summarized by the runner to make room. Full outputs that were kept can be read again with \
          tool-output.]\n\n{summary}\n"
     );
     if !changed.is_empty() {
         text.push_str("\n## Files changed so far, from the tools' own records\n");
-        list(&mut text, changed);
+        list(&mut text, changed, most_tokens, factor);
     }
     text.trim_end().to_owned()
 }
 
-fn list(text: &mut String, changed: &BTreeSet<String>) {
-    const MOST: usize = 200;
-    for path in changed.iter().take(MOST) {
-        let _ = writeln!(text, "- {path}");
-    }
-    if changed.len() > MOST {
-        let _ = writeln!(text, "- and {} more", changed.len() - MOST);
+fn list(text: &mut String, changed: &BTreeSet<String>, most_tokens: u64, factor: Factor) {
+    let mut count = Count::default();
+    for (index, path) in changed.iter().enumerate() {
+        let line = format!("- {path}\n");
+        count = count.plus(Count::of_text(&line));
+        if factor.apply(count.tokens()) > most_tokens {
+            let _ = writeln!(text, "- and {} more", changed.len() - index);
+            return;
+        }
+        text.push_str(&line);
     }
 }
 

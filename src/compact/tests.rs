@@ -1,10 +1,12 @@
 //! The pure core over made-up histories: pairing, cuts, stubs, and that the facts rebuild what the run has.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::cut::{cut, is_paired, open_round, tail_start, withheld};
 use super::history::History;
-use super::prune::{Reach, plan};
+use super::prune::{Reach, at_most, plan};
 use super::summarize::{SECTIONS, extract, message, read, request};
 use crate::event::ToolStatus;
 use crate::model::wire::AfterEdit;
@@ -192,9 +194,8 @@ fn spooled_outputs_become_the_documented_stub_and_stubs_stay() {
         text.chars().count()
     );
     assert_eq!(first.edits, [Edit::Text { entry: "e5".into(), text: stub }]);
-    let edits = first.edits;
-    let fact = Prune { edits, withheld: None, before_tokens: 1, after_tokens: 1, before_call: 1 };
-    history.prune(&fact).expect("it fits");
+    let fact = Prune { edits: first.edits, withheld: None, before_tokens: 1, after_tokens: 1, before_call: 1 };
+    history.prune(first.first, &fact).expect("it fits");
     for reach in [Reach::Spooled, Reach::Everything] {
         assert!(plan(&history, 5, reach).edits.is_empty(), "a stub is never pruned again");
     }
@@ -222,9 +223,29 @@ fn without_a_copy_an_excerpt_stays_and_long_arguments_go() {
     };
     let marker = "[elided from history: 5000 chars — the file on disk is authoritative]";
     assert_eq!(*arguments, serde_json::json!({"path": "a.rs", "content": marker}).to_string());
-    assert!(text.starts_with("[output elided: 4008 chars, no copy was kept]"), "{text}");
+    assert!(text.starts_with("[output elided: 4008 chars, no copy is kept]"), "{text}");
     assert!(text.contains("HEAD") && text.ends_with("TAIL") && text.chars().count() < 900, "{text}");
     assert_eq!(all.first, 1);
+}
+
+#[test]
+fn nobody_is_sent_to_a_copy_that_is_gone_and_old_stubs_stay_as_they_are() {
+    let mut history = run_of(6, 4_000);
+    let before = plan(&history, 5, Reach::Spooled);
+    assert_eq!(before.edits.len(), 2);
+    history.forget_copies(|id| id <= 9);
+    assert!(plan(&history, 5, Reach::Spooled).edits.is_empty(), "nothing to be re-read from a copy");
+    let Some(Edit::Text { text, .. }) = plan(&history, 5, Reach::Everything).edits.pop() else { panic!("a stub") };
+    assert!(text.contains(" chars, no copy is kept] bash") && !text.contains("spool:"), "{text}");
+    // A stub that was sent names its copy for ever: the prefix must not change.
+    let mut history = run_of(6, 4_000);
+    let sent = Prune { edits: before.edits, withheld: None, before_tokens: 1, after_tokens: 1, before_call: 1 };
+    history.prune(before.first, &sent).expect("it fits");
+    history.forget_copies(|_| true);
+    let stubbed =
+        |message: &&Message| matches!(message, Message::Tool { text, .. } if text.contains("spool:5 — re-read"));
+    assert_eq!(history.messages().iter().filter(stubbed).count(), 1);
+    assert!(plan(&history, 5, Reach::Everything).edits.is_empty());
 }
 
 fn reply(text: &str, stop: Stop) -> Reply {
@@ -260,8 +281,14 @@ fn only_a_whole_summary_with_all_sections_is_one() {
 #[test]
 fn the_files_changed_come_from_the_tools() {
     let changed = ["b.rs", "a.rs"].map(str::to_owned).into_iter().collect();
-    assert!(message("notes", &changed).ends_with("records\n- a.rs\n- b.rs"));
-    assert!(!message("notes", &std::collections::BTreeSet::new()).contains("records"));
+    let message = |changed: &BTreeSet<String>, most| message("notes", changed, most, Factor::default());
+    assert!(message(&changed, 100).ends_with("records\n- a.rs\n- b.rs"));
+    assert!(!message(&BTreeSet::new(), 100).contains("records"));
+    // A small window is not filled with names.
+    let many = (0..1_000).map(|n| format!("src/room/file-{n:04}.rs")).collect();
+    let text = message(&many, 400);
+    assert!(crate::model::Count::of_text(&text).tokens() < 400 + 80, "{}", text.len());
+    assert!(text.contains("- src/room/file-0000.rs\n") && text.contains(" more"), "{text}");
 }
 
 #[test]
@@ -289,12 +316,16 @@ fn an_extract_names_what_was_done_last() {
     assert!(text.contains("spool:") && text.chars().count() < 4_100);
 }
 
-/// Histories as they may come: rounds with several calls, texts, user messages, operator notes.
+/// Histories as they may come: rounds with several calls, texts, user messages, operator notes, refused and
+/// interrupted replies, outputs in several scripts with and without a copy, earlier summaries.
 fn histories() -> impl Strategy<Value = History> {
-    let round = (0usize..4, 0usize..5_000, any::<bool>(), 0u8..6);
-    prop::collection::vec(round, 1..40).prop_map(|rounds| {
+    let round = (0usize..4, 0usize..5_000, any::<bool>(), 0u8..9, 0usize..4);
+    (prop::collection::vec(round, 1..40), any::<bool>(), any::<bool>()).prop_map(|(rounds, summed, spooled)| {
         let mut messages = vec![user(Origin::Prompt, "the goal")];
-        for (n, (calls, size, thinks, what)) in rounds.into_iter().enumerate() {
+        if summed {
+            messages.push(user(Origin::Summary, &"earlier notes ".repeat(80)));
+        }
+        for (n, (calls, size, thinks, what, script)) in rounds.into_iter().enumerate() {
             let mut blocks = Vec::new();
             if thinks {
                 blocks.push(thinking("t"));
@@ -304,8 +335,20 @@ fn histories() -> impl Strategy<Value = History> {
             }
             blocks.extend((0..calls).map(|c| call(&format!("c{n}-{c}"), "bash", "{\"command\":\"x\"}")));
             messages.push(agent(blocks));
-            messages.extend((0..calls).map(|c| result(&format!("c{n}-{c}"), &"a b\n".repeat(size / 4))));
+            let word = ["a b\n", "目標を達成\n", "{\"k\":[1]}\\\t", "[output elided: "][script];
+            let text = word.repeat(size / word.len());
+            messages.extend((0..calls).map(|c| result(&format!("c{n}-{c}"), &text)));
             match what {
+                6 => messages.push(Message::Assistant {
+                    blocks: vec![Block::Text { text: "cut o".into() }],
+                    interrupted: true,
+                    refused: None,
+                }),
+                7 => messages.push(Message::Assistant {
+                    blocks: vec![Block::Text { text: "no".into() }, call(&format!("r{n}"), "bash", "{}")],
+                    interrupted: false,
+                    refused: Some("declined".into()),
+                }),
                 0 => messages.push(user(Origin::Steer, "steer")),
                 1 => messages.push(user(Origin::Goal, &"again ".repeat(200))),
                 2 => messages.push(Message::Operator { text: "note".into() }),
@@ -313,8 +356,17 @@ fn histories() -> impl Strategy<Value = History> {
                 _ => {}
             }
         }
-        history(messages)
+        if spooled { history(messages) } else { history_without_copies(messages) }
     })
+}
+
+fn history_without_copies(messages: Vec<Message>) -> History {
+    let mut history = History::default();
+    for (index, message) in messages.into_iter().enumerate() {
+        history.push(index as u64 + 1, message);
+    }
+    history.take_unsealed();
+    history
 }
 
 proptest! {
@@ -333,6 +385,11 @@ proptest! {
         prop_assert_eq!(&messages[0], &before.messages()[0]);
         let is_reply = matches!(before.messages()[made.tail], Message::Assistant { .. });
         prop_assert!(is_reply, "a tail begins with a reply");
+        let withheld_all = messages[..messages.len() - 1].iter().all(|message| match message {
+            Message::Assistant { blocks, .. } => !blocks.iter().any(|block| matches!(block, Block::Thinking { .. })),
+            _ => true,
+        });
+        prop_assert!(open.is_some() || withheld_all, "reasoning behind an edit is withheld");
         if let Some(open) = open {
             // The open round is as it was, but for results that had to become short.
             let Message::Assistant { blocks, .. } = &before.messages()[open] else { return Ok(()) };
@@ -341,6 +398,45 @@ proptest! {
             prop_assert!(same);
         }
         prop_assert!(weight(&history).tokens() <= weight(&before).tokens() + 40, "a cut makes nothing larger");
+    }
+
+    #[test]
+    fn cuts_and_plans_are_pure_and_no_plan_frees_more_than_is_foreseen(
+        history in histories(), calls in 1usize..5, budget in 100u64..20_000,
+    ) {
+        let before = history.clone();
+        let made = cut(&history, calls, budget, Factor::default());
+        prop_assert_eq!(&made, &cut(&history, calls, budget, Factor::default()));
+        for reach in [Reach::Spooled, Reach::Everything] {
+            let end = history.messages().len();
+            let planned = plan(&history, end, reach);
+            prop_assert_eq!(&planned, &plan(&history, end, reach));
+            prop_assert!(planned.freed.tokens() <= at_most(&history, end).tokens());
+        }
+        prop_assert_eq!(history.messages(), before.messages());
+        // What is kept verbatim takes no more than it may, unless the last round alone is more.
+        if let Some(made) = made {
+            let rounds = before.messages()[made.tail..]
+                .iter()
+                .filter(|message| matches!(message, Message::Assistant { refused: None, .. }))
+                .count();
+            let kept = made.kept.iter().fold(before.count(made.tail..before.messages().len()), |sum, index| {
+                sum.plus(before.counts()[*index])
+            });
+            let edited = !made.edits.is_empty();
+            prop_assert!(rounds == 1 || edited || kept.tokens() <= budget, "{} of {budget}", kept.tokens());
+        }
+    }
+
+    #[test]
+    fn what_the_summarizer_is_given_always_fits(
+        history in histories(), budget in 600u64..30_000, factor in 50u64..=300, focus in "\\PC{0,3000}",
+    ) {
+        let end = history.messages().len();
+        let factor = Factor(factor);
+        let text = request(&history, 1..end, budget, factor, &focus);
+        prop_assert!(factor.apply(crate::model::Count::of_text(&text).tokens()) <= budget);
+        prop_assert!(text.ends_with("with all seven sections."));
     }
 
     #[test]
@@ -353,7 +449,7 @@ proptest! {
             edits: first.edits, withheld, before_tokens: 0, after_tokens: 0,
             before_call: 1,
         };
-        history.prune(&fact).expect("it fits");
+        history.prune(first.first, &fact).expect("it fits");
         prop_assert_eq!(history.messages().len(), count);
         prop_assert!(is_paired(history.messages()));
         prop_assert!(plan(&history, end, Reach::Everything).edits.is_empty());

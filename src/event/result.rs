@@ -56,6 +56,9 @@ pub struct RunResult {
     #[serde(default)]
     pub unreported_calls: Vec<UnsettledCall>,
     pub peak_occupancy_tokens: u64,
+    /// Of the session.
+    #[serde(default)]
+    pub compactions: Compactions,
     pub limits: Option<Limits>,
     /// The key of the limit that ended the run, as `limits.cost`.
     pub limit_hit: Option<String>,
@@ -91,6 +94,21 @@ pub struct RunUsage {
     pub cost: Micros,
     pub iterations: u64,
     pub steps: u64,
+}
+
+/// How often the history was made smaller, and how often that failed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Compactions {
+    /// By stubs alone.
+    pub pruned: u64,
+    /// By a summary.
+    pub summarized: u64,
+    /// By an extract, for want of a summary.
+    pub extracted: u64,
+    /// Calls of the summarizer that gave no usable summary.
+    pub failed: u64,
+    /// No summaries are asked for until one that is forced or asked for succeeds.
+    pub paused: bool,
 }
 
 /// A call whose cost the provider did not report, with what was charged for it.

@@ -9,13 +9,14 @@ use std::rc::Rc;
 
 use super::checks;
 use super::config::{Config, When};
+use super::effects::Witness;
 use super::failure::{Cause, session};
 use super::iterate::check_cause;
 use super::progress;
 use crate::event::{CheckResult, Outcome, TaskGraph};
 use crate::session::{Fact, Progress, Session};
-use crate::workspace::{Git, Tree};
-use crate::world::{Halt, Roots, World};
+use crate::workspace::{BASE_FILE, Base, Git, Tree};
+use crate::world::{Halt, Roots, Secrets, World};
 
 /// The name of the listing in the session folder.
 const LISTING: &str = "baseline.json";
@@ -42,9 +43,12 @@ pub struct Baseline {
     pub config: Rc<Config>,
     pub roots: Roots,
     pub tree: Rc<RefCell<Tree>>,
+    /// Where effects are recorded.
+    pub witness: Option<Witness>,
     pub git: Rc<Git>,
     /// Variables that commands do not see.
     pub removed: Rc<[String]>,
+    pub secrets: Secrets,
 }
 
 impl Baseline {
@@ -73,6 +77,8 @@ impl Baseline {
             found.files.clone_from(tree.files());
             digest
         };
+        self.append(Fact::Listing { digest: Some(digest.clone()), changed: Vec::new() })?;
+        self.keep_base().await?;
         let listing = if found.git_tree.is_none() {
             let by_name: BTreeMap<String, &String> =
                 found.files.iter().map(|(path, digest)| (path.to_string_lossy().into_owned(), digest)).collect();
@@ -88,9 +94,10 @@ impl Baseline {
             if self.halt.why().is_some() {
                 return Ok(());
             }
-            let result = checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed)
-                .await
-                .map_err(|error| check_cause(&error))?;
+            let result = checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed).await;
+            if let Some(witness) = &self.witness {
+                witness.look(None);
+            }
             checks::program_exists(check, &result).map_err(|error| check_cause(&error))?;
             found.checks.push(result);
         }
@@ -100,6 +107,22 @@ impl Baseline {
         let fact = progress::state(0, Some(digest), head, &gating, &TaskGraph::default());
         found.progress = Some(fact.clone());
         self.append(Fact::Progress(Box::new(fact)))
+    }
+
+    /// Keeps what the workspace holds, for replays. Without it a run is a run all the same.
+    async fn keep_base(&self) -> Result<(), Cause> {
+        if self.tree.borrow().is_told() {
+            return Ok(());
+        }
+        let root = self.roots.real.clone();
+        let (base, file) = (Base::of(&self.tree.borrow(), &root), self.session.dir().join(BASE_FILE));
+        let secrets = self.secrets.clone();
+        let why = match tokio::task::spawn_blocking(move || base.keep(&root, &file, &secrets)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.notice("base_not_kept", format!("a replay will lack the workspace as it was found: {why}"))
     }
 
     fn append(&self, fact: Fact) -> Result<(), Cause> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::config::{Check, Shell};
@@ -26,15 +27,10 @@ pub enum CheckError {
     /// At the baseline: what the check starts is not there.
     #[error("check `{check}` cannot run: {reason}")]
     Missing { check: String, reason: String },
-    #[error("store the output of check `{check}`: {error}")]
-    Spool { check: String, error: std::io::Error },
 }
 
 /// Runs one check to its end. A halted run leaves it `not_run`. `removed` are variables that it does not see: a failure
 /// that names one gets a hint.
-///
-/// # Errors
-/// When its output cannot be stored.
 pub async fn run(
     world: &World,
     halt: &Halt,
@@ -42,7 +38,7 @@ pub async fn run(
     spool: &Spool,
     check: &Check,
     removed: &[String],
-) -> Result<CheckResult, CheckError> {
+) -> CheckResult {
     let command = command(CommandKind::Check, &check.run, roots, &check.cwd, check.timeout, &check.env);
     let started = world.clock.elapsed();
     let ran = halt.run(world.exec.run(command)).await;
@@ -50,8 +46,8 @@ pub async fn run(
     let mut result = not_run(check);
     result.duration_ms = duration_ms;
     let finished = match ran {
-        Err(_) => return Ok(result),
-        Ok(Err(ExecError::ShuttingDown)) => return Ok(result),
+        Err(_) => return result,
+        Ok(Err(ExecError::ShuttingDown)) => return result,
         Ok(Err(error)) => {
             result.status = CheckStatus::Fail;
             result.exit_code = match error {
@@ -61,7 +57,7 @@ pub async fn run(
             };
             result.tail = error.to_string();
             result.signature = signature(&result.tail);
-            return Ok(result);
+            return result;
         }
         Ok(Ok(finished)) => finished,
     };
@@ -69,15 +65,15 @@ pub async fn run(
         Ending::Exited(code) if code == check.expect => (CheckStatus::Pass, Some(code)),
         Ending::Exited(code) => (CheckStatus::Fail, Some(code)),
         Ending::TimedOut => (CheckStatus::Timeout, None),
-        Ending::Cancelled => return Ok(result),
+        Ending::Cancelled => return result,
         Ending::Signaled(_) | Ending::Lost | Ending::TooManyProcesses => (CheckStatus::Fail, None),
     };
-    let text = text(&finished.output);
-    if finished.output.total_bytes() > SPOOLED_BYTES {
-        let stored = spool.put(text.as_bytes());
-        let id = stored.map_err(|error| CheckError::Spool { check: check.name.clone(), error })?;
-        result.spool = Some(id);
+    let printed_bytes = finished.output.total_bytes();
+    let raw = Bytes::from(finished.output.joined());
+    if printed_bytes > SPOOLED_BYTES {
+        result.spool = Some(spool.put(raw.clone()));
     }
+    let text = String::from_utf8_lossy(&raw);
     result.head = head(&text);
     result.tail = tail(&text);
     if let Ending::Signaled(signal) = finished.ending {
@@ -89,7 +85,7 @@ pub async fn run(
             result.tail.push_str(&format!("\n[hint: {hint}]"));
         }
     }
-    Ok(result)
+    result
 }
 
 /// A check that was not run.
@@ -166,12 +162,7 @@ pub fn command(
 
 /// Captured output as text; what was dropped from the middle is said.
 pub fn text(output: &Captured) -> String {
-    let mut text = String::from_utf8_lossy(&output.head).into_owned();
-    if output.omitted_bytes > 0 {
-        text.push_str(&format!("\n[{} bytes omitted]\n", output.omitted_bytes));
-    }
-    text.push_str(&String::from_utf8_lossy(&output.tail));
-    text
+    String::from_utf8_lossy(&output.joined()).into_owned()
 }
 
 fn head(text: &str) -> String {

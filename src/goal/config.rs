@@ -8,6 +8,7 @@ use crate::compact::Settings as Compaction;
 use crate::event::Limits;
 use crate::model::{ModelSpec, Price, ProviderSpec};
 use crate::process::EnvPolicy;
+use crate::process::sandbox::Wanted;
 use crate::world::Secrets;
 
 /// Everything a run needs, after flag > environment > goal file > user's config > default.
@@ -31,6 +32,8 @@ pub struct Config {
     pub protect: Vec<String>,
     pub limits: Limits,
     pub compaction: Compaction,
+    /// Most that the kept outputs of a session may take on disk.
+    pub spool_max_bytes: u64,
     /// `None`: the agent's model.
     pub summarizer: Option<ModelSpec>,
     pub rate_limit_max_wait: Duration,
@@ -39,12 +42,15 @@ pub struct Config {
     pub tools_allow: Option<Vec<String>>,
     pub tools_deny: Vec<String>,
     pub env: EnvPolicy,
+    pub sandbox: Wanted,
     /// What a command leaves running is kept until the run ends, instead of being stopped with the command.
     pub leftovers_run: bool,
     pub providers: BTreeMap<String, ProviderSpec>,
     pub prices: BTreeMap<String, Price>,
     /// Names of variables whose values are secrets.
     pub redact: Vec<String>,
+    /// Write down what each step did to the files of the workspace.
+    pub record_effects: bool,
     /// Wait for the disk before each command.
     pub sync_strict: bool,
     /// The whole effective configuration as YAML, in the key table's order, without secrets.

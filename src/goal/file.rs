@@ -18,6 +18,7 @@ mod stored;
 mod suggest;
 #[cfg(test)]
 mod tests;
+mod trust;
 mod value;
 
 use std::collections::BTreeSet;
@@ -31,6 +32,7 @@ use self::layers::{Entry, Given, Layer, Merged, steps};
 use self::node::{Node, Step};
 use self::parts::read_text;
 use self::shape::Reader;
+use self::show::Row;
 use self::source::{Secrets, Source};
 use self::value::Value;
 use super::Config;
@@ -57,6 +59,8 @@ pub enum GoalSource {
     /// the environment's settings nor other files are laid over it, and nothing is interpolated; what was masked
     /// when it was stored is read again from where it came from.
     Stored { yaml: String, goal_file: Option<PathBuf> },
+    /// The same for a replay: what was masked stays so, and no goal file is asked.
+    Recorded { yaml: String },
 }
 
 /// A configuration, and who set what.
@@ -67,6 +71,9 @@ pub struct Effective {
     pub origins: Vec<(String, String, Origin)>,
     /// [`Config::yaml`] with each value's origin as a comment.
     pub annotated: String,
+    /// Keys that the goal file sets although it is a part of what is worked on. Nothing may be started before somebody
+    /// vouches for it.
+    pub untrusted: Vec<Problem>,
 }
 
 /// Reads a goal and all that is laid over it. `home` is spettro's own folder (`SPETTRO_HOME`), `cwd` absolute.
@@ -98,7 +105,7 @@ fn load_with(
 
     // 1. Texts and trees.
     let goal = open_goal(source, cwd, &mut problems, &mut complete);
-    let stored = matches!(source, GoalSource::Stored { .. });
+    let stored = matches!(source, GoalSource::Stored { .. } | GoalSource::Recorded { .. });
     let home_of = if stored { None } else { home };
     let seeds = home_of.map(|home| seed_settings(home, &mut problems)).unwrap_or_default();
     let user = home_of.and_then(|home| open(&home.join("config.yaml"), Origin::User, &mut problems));
@@ -125,7 +132,7 @@ fn load_with(
     let seed_layers: Vec<Layer> = seeds.into_iter().map(&mut read).collect();
     let setting_layers: Vec<Layer> = settings.into_iter().map(&mut read).collect();
     let flag_layers: Vec<Layer> = flags.into_iter().map(&mut read).collect();
-    if stored {
+    if matches!(source, GoalSource::Stored { .. }) {
         stored::unmask(&mut goal_layer, &goal.file, env, home, cwd, &mut problems);
     }
 
@@ -133,7 +140,7 @@ fn load_with(
     let by_rank = user_layer.iter().chain([&goal_layer]).chain(&setting_layers).chain(&flag_layers);
     let workspace = workspace(by_rank, &goal.source, &mut problems);
     let project_layer = match &workspace {
-        Some(folder) if !stored => open_project(folder, &secrets, env, &mut problems),
+        Some(folder) if !stored && !overrides.untrusted => open_project(folder, &secrets, env, &mut problems),
         _ => None,
     };
 
@@ -153,16 +160,33 @@ fn load_with(
         checks: &overrides.checks,
         usable,
     };
+    let standing = context.workspace.as_deref().map(|workspace| trust::Standing {
+        file: context.goal_file.as_deref().filter(|_| !stored),
+        workspace,
+        cwd,
+    });
+    if let Some(folder) = standing.as_ref().filter(|_| overrides.untrusted).and_then(trust::Standing::inside) {
+        let message = format!("is inside `{}`, and `--untrusted` takes only a goal from elsewhere", folder.display());
+        problems.push(goal.source.whole("", message));
+    }
+    let untrusted = standing.as_ref().map(|standing| trust::untrusted(&merged, standing)).unwrap_or_default();
     let built = Builder { merged: &merged, context: &context, problems: &mut problems }.build();
     match built {
         Some((mut config, rows)) if problems.is_empty() => {
-            config.yaml = show::yaml(&rows, false);
+            config.yaml = show::yaml(&as_stored(&rows), false);
             config.digest = format!("{:x}", Sha256::digest(&config.yaml));
             let origins = rows.iter().map(|row| (row.path(), show::line(&row.value), row.origin.clone())).collect();
-            Ok(Effective { config, origins, annotated: show::yaml(&rows, true) })
+            Ok(Effective { config, origins, annotated: show::yaml(&rows, true), untrusted })
         }
         _ => Err(in_order(problems)),
     }
+}
+
+/// What a resume reads. A sandbox that nobody wrote is left out: written down it would be one that somebody wrote,
+/// which is kept or ends the run.
+fn as_stored(rows: &[Row]) -> Vec<Row> {
+    let unwritten = |row: &Row| row.group == Some("sandbox") && matches!(row.origin, Origin::Default);
+    rows.iter().filter(|row| !unwritten(row)).cloned().collect()
 }
 
 /// File by file, and within a file as it is read.
@@ -215,6 +239,7 @@ fn open_goal(source: &GoalSource, cwd: &Path, problems: &mut Vec<Problem>, compl
         GoalSource::Stored { yaml, goal_file } => {
             (Origin::Session, goal_file.clone(), cwd.to_owned(), Ok(yaml.clone()))
         }
+        GoalSource::Recorded { yaml } => (Origin::Session, None, cwd.to_owned(), Ok(yaml.clone())),
     };
     let label = origin.to_string();
     let interpolate = !matches!(origin, Origin::Session);
@@ -393,7 +418,7 @@ fn default_name(source: &GoalSource) -> String {
         GoalSource::Prompt(_) => return "prompt".to_owned(),
         GoalSource::Stdin(_) => return "stdin".to_owned(),
         GoalSource::File(path) => path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default(),
-        GoalSource::Stored { .. } => String::new(),
+        GoalSource::Stored { .. } | GoalSource::Recorded { .. } => String::new(),
     };
     let slug: String =
         stem.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' }).take(64).collect();

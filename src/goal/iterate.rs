@@ -3,12 +3,15 @@
 mod verdict;
 mod verify;
 
+pub use self::verify::{Guards, PUT_BACK};
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::baseline::{Baseline, Found};
 use super::checks::CheckError;
 use super::config::Config;
+use super::effects::Witness;
 use super::failure::{Cause, cause};
 use super::message::{Onward, continuation};
 use super::outcome::{Decision, decide};
@@ -17,7 +20,7 @@ use crate::event::{CheckResult, Lane, Outcome, TurnEnd, Verdict, VerdictKind};
 use crate::model::{Endpoint, Gateway, Hit};
 use crate::session::{Fact, Message, Origin, Session, SessionError};
 use crate::turn::{Agent, Ended, TurnDone};
-use crate::workspace::{Git, Protected, Tree};
+use crate::workspace::{Git, Protected, Tree, Tripwire};
 use crate::world::{Halt, Roots, World};
 
 /// What the loop works with.
@@ -31,8 +34,16 @@ pub struct Loop {
     pub judge: Option<Bench>,
     pub roots: Roots,
     pub tree: Rc<RefCell<Tree>>,
+    /// Where effects are recorded.
+    pub witness: Option<Witness>,
     pub git: Rc<Git>,
     pub protected: Rc<RefCell<Protected>>,
+    /// Absent while it compares.
+    pub tripwire: Rc<RefCell<Option<Tripwire>>>,
+    /// How often something had to be put back in this session.
+    pub put_back: u64,
+    /// What the guards found, where that is told by a recording.
+    pub guards: Option<Guards>,
     /// Filled when the baseline has ended.
     pub found: Rc<RefCell<Option<Found>>>,
     pub seen: Seen,
@@ -229,9 +240,7 @@ impl Loop {
         if !self.required_pass(&results) {
             return Ok(None);
         }
-        if let Err(cause) = self.before_judge(&mut results).await {
-            return Ok(Some(self.fail(cause)));
-        }
+        self.before_judge(&mut results).await;
         self.standing.checks.clone_from(&results);
         if !self.required_pass(&results) {
             return Ok(None);
@@ -287,17 +296,10 @@ impl Loop {
         if let Some(fact) = &at_start {
             self.seen.take(fact);
         }
-        if let Some(outcome) = self.protected() {
-            holds.push(outcome);
-        }
+        holds.extend(self.protected());
+        holds.extend(self.tripwire().await?);
         let digest = if holds.is_empty() { self.digest() } else { None };
-        let results = match self.checks(!holds.is_empty()).await {
-            Ok(results) => results,
-            Err(cause) => {
-                holds.push(self.fail(cause));
-                Vec::new()
-            }
-        };
+        let results = self.checks(!holds.is_empty()).await;
         if let Some(why) = self.halt.why() {
             holds.push(self.fail(cause(&Ended::Halted(why))));
         }
@@ -389,6 +391,5 @@ pub fn check_cause(error: &CheckError) -> Cause {
     match error {
         CheckError::Missing { .. } => Cause::new(Outcome::Environment, error.to_string())
             .hint("install it, or correct the check's `run`; `spettro checks FILE` runs the checks alone"),
-        CheckError::Spool { .. } => Cause::new(Outcome::Environment, error.to_string()),
     }
 }

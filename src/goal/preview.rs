@@ -9,6 +9,7 @@ use super::iterate::check_cause;
 use super::sources;
 use crate::event::{CheckResult, Micros, Outcome};
 use crate::model::{Conversation, Endpoint, Factor, Ledger, reservation};
+use crate::process::sandbox::Policy;
 use crate::session::{Message, Origin, Spool};
 use crate::turn;
 use crate::workspace::{Git, Tree};
@@ -27,6 +28,8 @@ pub struct PreviewParts<'a> {
     /// Variables that commands do not see.
     pub removed: Vec<String>,
     pub secrets: Secrets,
+    /// The level obtained.
+    pub sandbox: String,
 }
 
 /// What a run would begin with.
@@ -43,6 +46,7 @@ pub struct Preview {
     pub digest: String,
     pub files: usize,
     pub checks: Vec<CheckResult>,
+    pub sandbox: String,
     pub notes: Vec<String>,
 }
 
@@ -51,7 +55,7 @@ pub struct Preview {
 /// # Errors
 /// What would end a run before its first request.
 pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
-    let PreviewParts { world, halt, config, endpoint, roots, folder, own_dirs, removed, secrets } = parts;
+    let PreviewParts { world, halt, config, endpoint, roots, folder, own_dirs, removed, secrets, sandbox } = parts;
     let config = &config.without(&secrets);
     let environment = |error: &dyn std::fmt::Display| Cause::new(Outcome::Environment, error.to_string());
     let git = Git::new(roots.clone(), folder.join("git"));
@@ -62,11 +66,17 @@ pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
         notes.push("`setup` is not run by --dry-run: checks that need it do not pass".to_owned());
     }
 
-    let head = endpoint.wire.head(&system, &sources::tools(config, &own_dirs, &removed, &secrets).schemas());
+    // Only what is offered is shown; nothing of it runs.
+    let head = endpoint.wire.head(
+        &system,
+        &sources::tools(config, &own_dirs, &removed, &secrets, std::rc::Rc::new(Policy::off())).schemas(),
+    );
     let mut conversation = Conversation::new(endpoint.wire, &head, Factor::default());
     let environment_block = secrets.redact_str(&turn::environment(&around)).into_owned();
     let text = sources::opening(config, &environment_block);
-    conversation.seal(&[Message::User { origin: Origin::Prompt, text }]);
+    let first = Message::User { origin: Origin::Prompt, text };
+    sources::room_to_begin(endpoint, config.compaction.threshold_pct, &head, &system, &first)?;
+    conversation.seal(&[first]);
     let reserved = reservation(&Ledger::new(&config.limits), &conversation, endpoint).map_err(|error| call(&error))?;
     let front = endpoint.front(reserved.max_output_tokens, None, false);
     let body: Vec<u8> = conversation.rest().body(&front).concat();
@@ -78,8 +88,7 @@ pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
     let spool = Spool::new(folder.join("spool"));
     let mut results = Vec::new();
     for check in config.checks.iter().filter(|check| check.when != When::BeforeJudge) {
-        let result =
-            checks::run(&world, &halt, &roots, &spool, check, &removed).await.map_err(|error| check_cause(&error))?;
+        let result = checks::run(&world, &halt, &roots, &spool, check, &removed).await;
         checks::program_exists(check, &result).map_err(|error| check_cause(&error))?;
         results.push(result);
     }
@@ -92,6 +101,7 @@ pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
         digest,
         files: tree.files().len(),
         checks: results,
+        sandbox,
         notes,
     })
 }

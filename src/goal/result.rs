@@ -1,13 +1,16 @@
 //! The result object, made from what the run knows; the same function serves every end, and the start.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::rc::Rc;
 
 use super::failure::Cause;
 use super::iterate::State;
 use super::watch::Timer;
 use crate::event::{
-    Changes, Commands, GoalRef, Lane, Leaked, Limits, Outcome, Paths, RESULT_VERSION, ResultError, RunResult, RunUsage,
+    Changes, Commands, Compactions, GoalRef, Lane, Leaked, Limits, Outcome, Paths, RESULT_VERSION, ResultError,
+    RunResult, RunUsage,
 };
 use crate::model::Gateway;
 
@@ -49,6 +52,7 @@ pub struct Identity {
     pub sandbox: String,
     pub limits: Limits,
     pub before: Before,
+    pub compactions: Rc<Cell<Compactions>>,
     /// The command that goes on with the session; empty when it is not kept.
     pub resume: Vec<String>,
 }
@@ -118,6 +122,7 @@ pub fn result(
         usage_by_model: by_model,
         unreported_calls: unreported,
         peak_occupancy_tokens: peak,
+        compactions: identity.compactions.get(),
         limits: Some(identity.limits.clone()),
         limit_hit: cause
             .and_then(|cause| cause.limit.clone())
@@ -134,8 +139,19 @@ pub fn result(
             events: shown(&dir.join("events.jsonl")),
             copy: identity.copy.clone(),
         }),
-        commands: Commands { resume: resumable.then(|| identity.resume.clone()), export: None, replay: None },
+        commands: Commands {
+            resume: resumable.then(|| identity.resume.clone()),
+            export: of_session(identity, &["cassette", "pack"]).filter(|_| finished && peak > 0),
+            replay: of_session(identity, &["replay"]).filter(|_| finished && peak > 0),
+        },
     }
+}
+
+/// A verb's command about the session, where that is kept: what stands behind `spettro run --resume` names it.
+fn of_session(identity: &Identity, verb: &[&str]) -> Option<Vec<String>> {
+    let named = identity.resume.get(3..).filter(|named| !named.is_empty())?;
+    let words = ["spettro"].iter().chain(verb).map(|word| (*word).to_owned());
+    Some(words.chain(named.iter().cloned()).collect())
 }
 
 /// The result of a run that ended before it had a session.
@@ -170,6 +186,7 @@ pub fn early(run: &str, outcome: Outcome, message: String, hint: Option<String>)
         usage_by_model: BTreeMap::new(),
         unreported_calls: Vec::new(),
         peak_occupancy_tokens: 0,
+        compactions: Compactions::default(),
         limits: None,
         limit_hit: None,
         sandbox: String::new(),

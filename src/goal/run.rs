@@ -12,13 +12,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 pub use self::begin::goal_digest;
-use self::begin::{freeze, identity, room_to_begin, setup, start_fact};
+use self::begin::{freeze, identity, setup, start_fact};
 use self::listen::{Heard, interrupts};
 use self::restore::{earlier_baseline, opening_missing, restore};
 use super::baseline::Baseline;
 use super::config::Config;
+use super::effects::Witness;
 use super::failure::{Cause, cause, session as session_cause};
-use super::iterate::{Bench, Loop, Stage, start_baseline};
+use super::iterate::{Bench, Guards, Loop, PUT_BACK, Stage, first_message, start_baseline};
 use super::progress::Seen;
 use super::result::{Before, Ending, Identity, result};
 use super::watch::{Timer, Watch, pressing};
@@ -26,9 +27,11 @@ use super::{judge, sources};
 use crate::compact::{self, Budget, Compactor, History};
 use crate::event::{Lane, Outcome, RunResult};
 use crate::model::{Endpoint, Gateway, GatewayParts};
-use crate::session::{self, Fact, Line, Session, SessionError};
+use crate::process::sandbox::Policy;
+use crate::session::{self, Fact, Frozen, Line, Session, SessionError};
+use crate::tools::Answers;
 use crate::turn::{Agent, AgentParts, Ended as Stopped};
-use crate::workspace::{Git, Protected, Tree};
+use crate::workspace::{Git, Listings, Protected, Tree, Tripwire};
 use crate::world::{Halt, Roots, Secrets, Why, World};
 
 /// What a run is started with.
@@ -51,6 +54,8 @@ pub struct RunParts {
     pub copy: Option<PathBuf>,
     /// The level obtained.
     pub sandbox: String,
+    /// What commands and file tools may touch.
+    pub policy: Rc<Policy>,
     /// spettro's own folders, which no file tool touches and no digest counts.
     pub own_dirs: Vec<PathBuf>,
     pub deltas: bool,
@@ -66,12 +71,28 @@ pub struct RunParts {
     /// Called about once a second.
     pub tick: Rc<dyn Fn(Duration)>,
     pub summarize: fn(&RunResult) -> String,
+    /// What was recorded, when the run is one that was.
+    pub replayed: Option<Replayed>,
+}
+
+/// What a replay takes from its recording besides what comes through the ports. Time has no limit in it: what time
+/// did stands in the recording.
+pub struct Replayed {
+    /// The session's exact first bytes.
+    pub frozen: Box<Frozen>,
+    /// What the tools gave that look at the workspace or wait for jobs.
+    pub answers: Rc<dyn Answers>,
+    /// How the workspace was listed.
+    pub listings: Listings,
+    /// What the guards of the workspace found.
+    pub guards: Guards,
 }
 
 /// A run that can be driven.
 pub struct Run {
     goal: Loop,
-    watch: Watch,
+    /// Absent in a replay.
+    watch: Option<Watch>,
     timer: Timer,
     identity: Identity,
     summarize: fn(&RunResult) -> String,
@@ -95,26 +116,38 @@ impl Run {
         let digest = goal_digest(&parts.config.goal);
         parts.config = Rc::new(parts.config.without(&parts.secrets));
         let state = session::fold(&parts.lines);
+        parts.session.spool().limit(parts.config.spool_max_bytes);
         if let Some(reason) = &state.broken {
             return Err(Cause::new(Outcome::Unusable, format!("the session's history cannot be told: {reason}")));
         }
         let resumed = state.frozen.is_some();
         let git = Rc::new(Git::new(parts.roots.clone(), parts.session.dir().join("git")));
-        let tools = sources::tools(&parts.config, &parts.own_dirs, &parts.removed, &parts.secrets);
+        let mut tools =
+            sources::tools(&parts.config, &parts.own_dirs, &parts.removed, &parts.secrets, parts.policy.clone());
+        if let Some(replayed) = &parts.replayed {
+            tools.answered_by(replayed.answers.clone());
+        }
         let removed: Rc<[String]> = parts.removed.clone().into();
         let (around, git_state, unknown) = sources::surroundings(&parts.world, &parts.roots, &git).await;
         let frozen = match &state.frozen {
             Some(frozen) => (**frozen).clone(),
+            None if let Some(replayed) = &parts.replayed => {
+                append(&parts.session, Fact::Frozen(replayed.frozen.clone()))?;
+                (*replayed.frozen).clone()
+            }
             None => {
                 let (system, cut) = sources::system(&parts.config, &parts.roots, &parts.secrets)?;
                 parts.notes.extend(cut);
                 let frozen = freeze(&parts, digest, system, &tools, &around)?;
-                room_to_begin(&parts, &frozen)?;
+                let first = first_message(&parts.config, &frozen.environment);
+                let head = frozen.heads.get("agent").map_or("", String::as_str);
+                let pct = parts.config.compaction.threshold_pct;
+                sources::room_to_begin(&parts.endpoint, pct, head, &frozen.system, &first)?;
                 append(&parts.session, Fact::Frozen(Box::new(frozen.clone())))?;
                 frozen
             }
         };
-        start_fact(&parts, resumed, &git_state)?;
+        start_fact(&parts, resumed, &git_state, &frozen)?;
         if let Some(unknown) = unknown {
             notice(&parts.session, "git_unknown", unknown)?;
         }
@@ -152,13 +185,33 @@ impl Run {
             secrets: parts.secrets.clone(),
         }));
         let timer = Timer::new(parts.world.clone(), gateway.clone(), state.active_ms, state.waited_ms, started);
-        let tree = Rc::new(RefCell::new(Tree::new(parts.roots.clone(), parts.own_dirs.clone())));
+        let tree = match &parts.replayed {
+            Some(replayed) => Tree::told(replayed.listings.clone()),
+            None => Tree::new(parts.roots.clone(), parts.own_dirs.clone()),
+        };
+        let tree = Rc::new(RefCell::new(tree));
+        let witness = (parts.config.record_effects && parts.replayed.is_none()).then(|| Witness {
+            world: parts.world.clone(),
+            session: parts.session.clone(),
+            tree: tree.clone(),
+            secrets: parts.secrets.clone(),
+        });
         // A session needs no goal file any more: what it said is stored.
         let goal_file = parts.config.goal_file.as_deref().filter(|file| !resumed || file.exists());
         let protected = Protected::new(&parts.world, &parts.roots, &parts.config.protect, goal_file)
             .map_err(|error| Cause::new(Outcome::Environment, error.to_string()))?;
+        let tripwire = Tripwire::new(&parts.world, &parts.roots, git.clone(), protected.files().cloned());
+        let tripwire = Rc::new(RefCell::new(parts.replayed.is_none().then_some(tripwire)));
+        let put_back =
+            parts.lines.iter().filter(|line| matches!(&line.fact, Fact::Notice { code, .. } if code == PUT_BACK));
+        let put_back = put_back.count() as u64;
         let found = Rc::new(RefCell::new(earlier_baseline(&parts.session, &parts.lines)?));
         let (gate, baseline) = if found.borrow().is_some() {
+            if witness.is_some()
+                && let Err(error) = tree.borrow_mut().digest(&parts.world)
+            {
+                tracing::warn!(%error, "the workspace has no digest");
+            }
             (None, None)
         } else {
             let baseline = Baseline {
@@ -168,8 +221,10 @@ impl Run {
                 config: parts.config.clone(),
                 roots: parts.roots.clone(),
                 tree: tree.clone(),
+                witness: witness.clone(),
                 git: git.clone(),
                 removed: removed.clone(),
+                secrets: parts.secrets.clone(),
             };
             let (gate, abort) = start_baseline(baseline, found.clone());
             (Some(gate), Some(abort))
@@ -183,8 +238,10 @@ impl Run {
             &frozen.system,
             Budget::fold(parts.lines.iter().map(|line| &line.fact)),
         );
+        let compactions = compactor.tally();
         let pressing_gateway = gateway.clone();
         let (pressing_timer, pressing_limits) = (timer.clone(), parts.config.limits.clone());
+        let (looked, seeing) = (tripwire.clone(), witness.clone());
         let mut agent = Agent::new(AgentParts {
             world: parts.world.clone(),
             session: parts.session.clone(),
@@ -203,6 +260,14 @@ impl Run {
             gate,
             steering: parts.steering.clone(),
             recent: parts.config.judge.as_ref().map_or(1, |judge| judge.messages as usize),
+            changed: Rc::new(move |call_id, by| {
+                if let Some(wire) = looked.borrow_mut().as_mut() {
+                    wire.look(by);
+                }
+                if let Some(witness) = &seeing {
+                    witness.look(Some(call_id));
+                }
+            }),
             pressing: Rc::new(move || pressing(&pressing_gateway, &pressing_timer, &pressing_limits)),
         });
         let opens = standing.stage == Stage::Turn && opening_missing(&state);
@@ -211,7 +276,7 @@ impl Run {
             agent.resume(&state, in_turn, &mut standing.last_text).map_err(|error| session_cause(&error))?;
         }
         let before = Before::now(&gateway, standing.iteration);
-        let identity = identity(&parts, &frozen, before);
+        let identity = identity(&parts, &frozen, before, compactions);
         let judge = parts.judge.as_ref().map(|endpoint| Bench {
             endpoint: endpoint.clone(),
             head: frozen.heads.get("judge").cloned().unwrap_or_else(|| judge::head(endpoint)),
@@ -230,8 +295,12 @@ impl Run {
             judge,
             roots: parts.roots.clone(),
             tree,
+            witness,
             git,
             protected: Rc::new(RefCell::new(protected)),
+            tripwire,
+            put_back,
+            guards: parts.replayed.as_ref().map(|replayed| replayed.guards.clone()),
             found,
             seen,
             brief: Rc::new(RefCell::new(standing.clone())),
@@ -251,6 +320,7 @@ impl Run {
             limits: parts.config.limits.clone(),
             tick: parts.tick.clone(),
         };
+        let watch = parts.replayed.is_none().then_some(watch);
         let run =
             Run { goal, watch, timer, identity, summarize: parts.summarize, baseline, secrets: parts.secrets.clone() };
         let running = run.result(None);
@@ -268,7 +338,9 @@ impl Run {
         let halt = self.goal.halt.clone();
         let outcome = {
             let watch = &self.watch;
-            watch.look();
+            if let Some(watch) = watch {
+                watch.look();
+            }
             let (identity, timer, gateway) = (&self.identity, &self.timer, self.goal.gateway.clone());
             let (brief, summarize) = (self.goal.brief.clone(), self.summarize);
             let heard = Heard {
@@ -290,11 +362,18 @@ impl Run {
             tokio::select! {
                 biased;
                 outcome = self.goal.run() => outcome,
-                () = watch.run() => Outcome::Internal,
+                () = watched(watch.as_ref()) => Outcome::Internal,
                 () = interrupts(&mut signals, &session, &halt, &heard) => Outcome::Internal,
             }
         };
         self.finish(outcome).await
+    }
+}
+
+async fn watched(watch: Option<&Watch>) {
+    match watch {
+        Some(watch) => watch.run().await,
+        None => std::future::pending().await,
     }
 }
 

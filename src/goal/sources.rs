@@ -1,27 +1,40 @@
 //! What the first request of a session is made from: tools, instruction files, what stands around the run, the
 //! opening message. Read once and frozen; `--dry-run` shows the same.
 
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::config::{Config, When};
 use super::failure::Cause;
+use crate::compact;
 use crate::event::Outcome;
+use crate::model::Endpoint;
+use crate::process::sandbox::Policy;
+use crate::session::Message;
 use crate::tools::{ToolOptions, Tools};
 use crate::turn::{self, Surroundings};
 use crate::workspace::{Git, GitState};
-use crate::world::{Roots, Secrets, World};
+use crate::world::{Roots, Secrets, World, beneath};
 
 /// Most bytes of all instruction files together.
 const INSTRUCTION_BYTES: usize = 32 * 1024;
 
-/// The tools that a goal offers. `removed`: variables that commands do not see.
-pub fn tools(config: &Config, own_dirs: &[PathBuf], removed: &[String], secrets: &Secrets) -> Tools {
+/// The tools that a goal offers. `removed`: variables that commands do not see. `policy`: what file tools may touch.
+pub fn tools(
+    config: &Config,
+    own_dirs: &[PathBuf],
+    removed: &[String],
+    secrets: &Secrets,
+    policy: Rc<Policy>,
+) -> Tools {
     Tools::new(ToolOptions {
         allow: config.tools_allow.clone(),
         deny: config.tools_deny.clone(),
         command_limit: Duration::from_millis(config.limits.command_ms),
         own_dirs: own_dirs.to_vec(),
+        policy,
         jobs: true,
         removed: removed.to_vec(),
         secrets: secrets.clone(),
@@ -56,8 +69,12 @@ pub fn system(config: &Config, roots: &Roots, secrets: &Secrets) -> Result<(Stri
     let mut left = INSTRUCTION_BYTES;
     let (mut found, mut cut) = (Vec::new(), Vec::new());
     for name in &config.instructions {
-        let bytes = match std::fs::read(roots.real.join(name)) {
-            Ok(bytes) => bytes,
+        let bytes = match read_within(&roots.real, name) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => {
+                cut.push(format!("`{name}` is not read: it is no file of the workspace"));
+                continue;
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(Cause::new(Outcome::Environment, format!("read `{name}`: {error}"))),
         };
@@ -74,6 +91,22 @@ pub fn system(config: &Config, roots: &Roots, secrets: &Secrets) -> Result<(Stri
     Ok((turn::system(&found), cut))
 }
 
+/// The content of a file of the workspace, links within it followed; more than is ever taken is not read. `None`: it
+/// leads out of the workspace, or is no file.
+fn read_within(workspace: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let real = beneath::resolve(&workspace.join(name))?;
+    if !real.starts_with(beneath::resolve(workspace)?) {
+        return Ok(None);
+    }
+    let file = beneath::open_to_read(&real)?;
+    if !file.metadata()?.is_file() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    file.take(4 * INSTRUCTION_BYTES as u64).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
 /// The message that opens a session.
 pub fn opening(config: &Config, environment: &str) -> String {
     let checks: Vec<(String, String)> = config
@@ -83,4 +116,30 @@ pub fn opening(config: &Config, environment: &str) -> String {
         .map(|check| (check.name.clone(), check.run.shown.clone()))
         .collect();
     turn::first_message(environment, &config.goal, &config.criteria, &checks)
+}
+
+/// What is said in every request must leave room for work. `head` is the agent's, `system` its prompt, `first` the
+/// first message.
+///
+/// # Errors
+/// `usage`, with what is how large.
+pub fn room_to_begin(
+    endpoint: &Endpoint,
+    threshold_pct: u64,
+    head: &str,
+    system: &str,
+    first: &Message,
+) -> Result<(), Cause> {
+    let Some(made_of) = compact::too_large(endpoint, threshold_pct, head, system, first) else { return Ok(()) };
+    let window = endpoint.window_tokens;
+    let message = format!(
+        "what every request must hold is too large for a window of {window} tokens, of which {} may be used: system \
+         prompt and instructions {}, tools {}, first message {} tokens",
+        compact::threshold(window, threshold_pct),
+        made_of.system_tokens,
+        made_of.tools_tokens,
+        made_of.first_message_tokens,
+    );
+    Err(Cause::new(Outcome::Usage, message)
+        .hint("shorten the goal or the `instructions`, or use a model with a larger window (`model.context_window`)"))
 }

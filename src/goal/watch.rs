@@ -81,7 +81,7 @@ impl Watch {
             if self.gateway.meter().occupied() || self.world.exec.busy() {
                 quiet_since.set(now);
             } else if self.limits.idle_ms.is_some_and(|idle| millis(now.saturating_sub(quiet_since.get())) > idle) {
-                self.halt.set(Why::Idle);
+                self.over(Why::Idle);
             }
             (self.tick)(self.timer.run());
             if now.saturating_sub(saved) >= SAVE_EVERY && self.halt.why().is_none() {
@@ -99,9 +99,17 @@ impl Watch {
     pub fn look(&self) -> Option<Duration> {
         let left = self.time_left();
         if left == Some(Duration::ZERO) {
-            self.halt.set(Why::TimeLimit);
+            self.over(Why::TimeLimit);
         }
         left
+    }
+
+    /// In the log before it takes effect, so that a replay can let it come at the same place.
+    fn over(&self, why: Why) {
+        if self.halt.why().is_none() {
+            self.session.aside(Fact::Halted { why: why.name().to_owned() });
+        }
+        self.halt.set(why);
     }
 
     fn save(&self) -> Result<(), crate::session::SessionError> {

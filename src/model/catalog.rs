@@ -8,14 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use self::address::Address;
 pub use self::list::{Listed, listed};
-use self::table::{Provider, Reasoning, Row, own_name, table};
+use self::near::unknown_model;
+use self::place::Place;
+use self::table::{Reasoning, Row, own_name, table};
 use super::price::Price;
 use super::request::Front;
 use super::wire::Wire;
 use crate::world::{Env, KeyAt};
 
+pub use self::address::is_loopback;
+
 mod address;
 mod list;
+mod near;
+mod place;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -280,6 +286,11 @@ pub(super) fn price_of_answer<'a>(endpoint: &'a Endpoint, answered: Option<&str>
     other.map(|row| &row.price).or(endpoint.price.as_ref())
 }
 
+/// The catalogue's providers, each with the variables that may hold its key, in the order they are tried.
+pub fn key_variables() -> impl Iterator<Item = (&'static str, &'static [String])> {
+    table().providers.iter().map(|(name, provider)| (name.as_str(), provider.keys.as_slice()))
+}
+
 /// What a message lists when a goal names no model: models whose key is in the environment, best first.
 pub fn usable(env: &dyn Env) -> Vec<String> {
     let mut names = Vec::new();
@@ -382,147 +393,6 @@ fn ours(provider: &str, providers: &BTreeMap<String, ProviderSpec>) -> String {
     name.to_owned()
 }
 
-/// Where a model's requests go, and with which key.
-struct Place {
-    wire: Wire,
-    base_url: String,
-    key: KeySource,
-    own: bool,
-    /// An own endpoint: its models need no row.
-    unlisted: bool,
-    headers: BTreeMap<String, String>,
-    env_headers: BTreeMap<String, String>,
-    query_params: BTreeMap<String, String>,
-    extra_body: Vec<(String, String)>,
-    ca_file: Option<PathBuf>,
-}
-
-impl Place {
-    fn find(
-        spec: &ModelSpec,
-        provider: &str,
-        model: &str,
-        providers: &BTreeMap<String, ProviderSpec>,
-        env: &dyn Env,
-    ) -> Result<Place, EndpointError> {
-        let incomplete = |key| EndpointError::Incomplete { name: format!("{provider}/{model}"), key };
-        let named = providers.get(provider);
-        let listed = table().provider(provider);
-        let own_key = |name: &Option<String>| match name {
-            Some(name) => KeySource::Env(vec![name.clone()]),
-            None => KeySource::None,
-        };
-        let (wire, base_url, key, own) = match (&spec.base_url, named, listed) {
-            (Some(base_url), _, _) => {
-                let default = named.map(|p| p.wire).or(listed.map(|p| p.wire));
-                let wire = spec.wire.or(default).ok_or_else(|| incomplete("wire"))?;
-                (wire, base_url.clone(), own_key(&spec.api_key_env), false)
-            }
-            (None, Some(named), _) => {
-                let wire = spec.wire.unwrap_or(named.wire);
-                let key = match (&spec.api_key_env, &named.api_key_at) {
-                    (None, Some(at)) => KeySource::At(at.clone()),
-                    (given, _) => own_key(&given.as_ref().or(named.api_key_env.as_ref()).cloned()),
-                };
-                (wire, named.base_url.clone(), key, false)
-            }
-            // The vendor's URL of another wire is not known.
-            (None, None, Some(listed)) if spec.wire.is_some_and(|wire| !listed.speaks(wire)) => {
-                return Err(incomplete("base_url"));
-            }
-            (None, None, Some(listed)) => {
-                let redirected = listed.redirected(env);
-                let own = redirected.as_ref().is_none_or(|url| url.trim_end_matches('/') == listed.base_url);
-                let key = match &spec.api_key_env {
-                    Some(name) => KeySource::Env(vec![name.clone()]),
-                    None => KeySource::Env(listed.keys.clone()),
-                };
-                let wire = spec.wire.unwrap_or(listed.wire);
-                (wire, redirected.unwrap_or_else(|| listed.base_url.clone()), key, own)
-            }
-            (None, None, None) if spec.wire.is_some() => return Err(incomplete("base_url")),
-            (None, None, None) => return Err(unknown_provider(provider, providers)),
-        };
-        // A URL of the map's own is another server than the one that the provider's headers are meant for.
-        let base = named.filter(|_| spec.base_url.is_none());
-        let empty = BTreeMap::new();
-        Ok(Place {
-            wire,
-            base_url,
-            key,
-            own,
-            unlisted: spec.base_url.is_some() || named.is_some(),
-            headers: merged(base.map_or(&empty, |p| &p.headers), &spec.headers, str::to_ascii_lowercase),
-            env_headers: merged(base.map_or(&empty, |p| &p.env_http_headers), &empty, str::to_ascii_lowercase),
-            ca_file: base.and_then(|p| p.ca_file.clone()),
-            query_params: merged(base.map_or(&empty, |p| &p.query_params), &spec.query_params, str::to_owned),
-            extra_body: merged_body(base.map_or(&[], |p| p.extra_body.as_slice()), &spec.extra_body),
-        })
-    }
-}
-
-impl Provider {
-    /// Whether its base URL is that of the wire.
-    fn speaks(&self, wire: Wire) -> bool {
-        self.wire == wire || self.also.contains(&wire)
-    }
-
-    /// The base URL that the process environment sets instead of the vendor's.
-    fn redirected(&self, env: &dyn Env) -> Option<String> {
-        env.var(self.base_url_env.as_deref()?).filter(|url| !url.trim().is_empty())
-    }
-}
-
-fn merged(
-    base: &BTreeMap<String, String>,
-    over: &BTreeMap<String, String>,
-    name: fn(&str) -> String,
-) -> BTreeMap<String, String> {
-    base.iter().chain(over).map(|(key, value)| (name(key), value.clone())).collect()
-}
-
-fn merged_body(base: &[(String, String)], over: &[(String, String)]) -> Vec<(String, String)> {
-    let kept = base.iter().filter(|(name, _)| !over.iter().any(|(other, _)| other == name));
-    kept.chain(over).cloned().collect()
-}
-
 fn any_set(env: &dyn Env, variables: &[String]) -> bool {
     variables.iter().any(|name| env.var(name).is_some_and(|value| !value.trim().is_empty()))
-}
-
-fn unknown_model(provider: &str, model: &str) -> EndpointError {
-    let name = format!("{provider}/{model}");
-    let suggestions = nearest(&name, table().models.iter().map(|row| row.name.as_str()));
-    EndpointError::UnknownModel { name, suggestions }
-}
-
-fn unknown_provider(provider: &str, providers: &BTreeMap<String, ProviderSpec>) -> EndpointError {
-    let known = table().providers.keys().chain(providers.keys()).map(String::as_str);
-    EndpointError::UnknownProvider { name: provider.to_owned(), suggestions: nearest(provider, known) }
-}
-
-/// Up to three names within an edit distance of a third of the length, nearest first.
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let limit = (name.chars().count() / 3).max(2);
-    let mut near: Vec<(usize, &str)> =
-        known.map(|other| (edit_distance(name, other), other)).filter(|(distance, _)| *distance <= limit).collect();
-    near.sort_unstable();
-    near.dedup();
-    near.into_iter().take(3).map(|(_, other)| other.to_owned()).collect()
-}
-
-/// Insertions, deletions and replacements of characters that make one text the other.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -1,6 +1,8 @@
 //! A lane's growing request with what is known of its size: the part the provider has counted, and the estimate of
 //! what was appended since.
 
+use bytes::Bytes;
+
 use super::estimate::{Count, Factor};
 use super::request::Rest;
 use super::wire::Wire;
@@ -124,12 +126,12 @@ impl Conversation {
         self.last.filter(|_| self.unmoved >= CUT_REPORTS).map(|(_, reported)| reported)
     }
 
-    /// How the body stands in the wire log: the first `keep` bytes of the lane's previous one, then `add`.
-    pub fn next_wire(&mut self) -> (u64, Vec<u8>) {
+    /// How the body stands in the wire log: the first `keep` bytes of the lane's previous one, then these parts.
+    pub fn next_wire(&mut self) -> (u64, Vec<Bytes>) {
         let keep = if self.since_full >= FULL_EVERY { 0 } else { self.logged };
         self.since_full = if keep == 0 { 1 } else { self.since_full + 1 };
         self.logged = self.rest.sealed_len();
-        (keep, self.rest.bytes_from(keep))
+        (keep, self.rest.parts_from(keep))
     }
 }
 

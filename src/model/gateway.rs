@@ -6,7 +6,7 @@ mod window;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use self::attempt::{Failed, Key};
 pub use self::reserve::{reservation, smaller_window};
@@ -113,8 +113,9 @@ pub struct Gateway {
     halt: Halt,
     secrets: Secrets,
     ledger: RefCell<Ledger>,
-    /// When the agent's last call left, and whether it came more than [`SLOW_STEP`] after the one before.
-    paced: Cell<(Option<Duration>, bool)>,
+    /// When the agent's last call left by the time of day, which a replay has too, and whether it came more than
+    /// [`SLOW_STEP`] after the one before.
+    paced: Cell<(Option<SystemTime>, bool)>,
     /// As the last call of each lane left them.
     factors: RefCell<BTreeMap<Lane, Factor>>,
     meter: Meter,
@@ -125,8 +126,12 @@ pub struct Gateway {
 
 impl Gateway {
     pub fn new(parts: GatewayParts<'_>) -> Gateway {
+        // Only a reply teaches.
         let settled = parts.state.calls.iter().filter_map(|(_, settled)| settled.as_ref());
-        let factors = settled.filter_map(|settled| Some((settled.lane, Factor(settled.factor_pct?)))).collect();
+        let factors = settled
+            .filter(|settled| settled.error.is_none())
+            .filter_map(|settled| Some((settled.lane, Factor(settled.factor_pct?))))
+            .collect();
         Gateway {
             ledger: RefCell::new(Ledger::fold(parts.limits, &parts.state.calls)),
             factors: RefCell::new(factors),
@@ -144,7 +149,12 @@ impl Gateway {
 
     /// What a lane's calls have taught about its estimates, for a conversation that begins anew.
     pub fn factor(&self, lane: Lane) -> Factor {
-        self.factors.borrow().get(&lane).copied().unwrap_or_default()
+        self.learned_factor(lane).unwrap_or_default()
+    }
+
+    /// The same; `None` before its first reply.
+    pub fn learned_factor(&self, lane: Lane) -> Option<Factor> {
+        self.factors.borrow().get(&lane).copied()
     }
 
     /// Read access to the ledger.
@@ -197,8 +207,9 @@ impl Gateway {
         let mut charged_tokens: u64 = 0;
         let mut key = Key::Known;
         if ask.lane == Lane::Agent {
-            let (last, _) = self.paced.get();
-            self.paced.set((Some(started), last.is_some_and(|last| started.saturating_sub(last) > SLOW_STEP)));
+            let (now, (last, _)) = (self.world.clock.now(), self.paced.get());
+            let since = last.and_then(|last| now.duration_since(last).ok());
+            self.paced.set((Some(now), since.is_some_and(|since| since > SLOW_STEP)));
         }
         let outcome = loop {
             let number = attempts.len() as u64 + 1;

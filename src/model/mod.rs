@@ -19,7 +19,10 @@ mod retry;
 mod taken;
 pub mod wire;
 
-pub use catalog::{Endpoint, EndpointError, KeySource, Listed, ModelSpec, ProviderSpec, listed, resolve, usable};
+pub use catalog::{
+    Endpoint, EndpointError, KeySource, Listed, ModelSpec, ProviderSpec, is_loopback, key_variables, listed, resolve,
+    usable,
+};
 pub use conversation::{Conversation, message_count};
 pub use error::ModelError;
 pub use estimate::{Count, Factor};

@@ -146,20 +146,19 @@ impl Rest {
         segments
     }
 
-    /// The bytes of the rest from `offset` on, for the wire log.
-    pub fn bytes_from(&self, offset: u64) -> Vec<u8> {
-        let mut out = Vec::new();
+    /// The bytes of the rest from `offset` on, for the wire log; nothing is copied.
+    pub fn parts_from(&self, offset: u64) -> Vec<Bytes> {
+        let mut parts = Vec::new();
         let mut at = 0u64;
         for segment in &self.sealed {
             let end = at + segment.len() as u64;
             if end > offset {
-                let skip = offset.saturating_sub(at) as usize;
-                out.extend_from_slice(&segment[skip..]);
+                parts.push(segment.slice(offset.saturating_sub(at) as usize..));
             }
             at = end;
         }
-        out.extend_from_slice(self.wire.close().as_bytes());
-        out
+        parts.push(Bytes::from_static(self.wire.close().as_bytes()));
+        parts
     }
 }
 
@@ -188,7 +187,7 @@ mod tests {
             assert_eq!(rest.sealed_len(), expected.len() as u64);
             let mut news = expected[before as usize..].to_vec();
             news.extend_from_slice(b"]}");
-            assert_eq!(rest.bytes_from(before), news, "step {n}");
+            assert_eq!(rest.parts_from(before).concat(), news, "step {n}");
         }
         expected.extend_from_slice(b"]}");
         let body = rest.body(b"FRONT");

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,10 @@ use super::backend::{Backend, Tree};
 use super::gate::Gate;
 use super::job::Jobs;
 use super::ring::Ends;
+use super::sandbox::{self, Level, Obtained, Policy};
 use super::shutdown::{Strangers, become_subreaper};
 use super::sweep::Ledger;
-use super::tree::Request;
+use super::tree::{Confined, Request};
 use super::{ProcessError, ProcessOptions, sys};
 use crate::event::Leaked;
 use crate::world::{Boxed, Command, CommandKind, Exec, ExecError, Finished, JobInfo};
@@ -52,6 +54,8 @@ pub(super) struct Shared {
     pub ledger: OnceLock<Ledger>,
     /// Children that this process had before it started any.
     pub strangers: Strangers,
+    /// Commands are started confined.
+    confined: AtomicBool,
 }
 
 #[derive(Default)]
@@ -78,6 +82,7 @@ pub(super) enum Order {
 impl Process {
     pub(super) fn new(options: ProcessOptions) -> Result<Process, ProcessError> {
         become_subreaper().map_err(ProcessError::Subreaper)?;
+        sandbox::keep_to_itself().map_err(ProcessError::Sandbox)?;
         let strangers = Strangers::look();
         let backend = Backend::start(&options.executable)
             .map_err(|error| ProcessError::Zygote(options.executable.clone(), error))?;
@@ -97,6 +102,7 @@ impl Process {
             jobs: Jobs::default(),
             ledger: OnceLock::new(),
             strangers,
+            confined: AtomicBool::new(false),
         };
         let process = Process { shared: Arc::new(shared) };
         if let Some(dir) = process.shared.options.ledger_dir.clone() {
@@ -117,6 +123,21 @@ impl Process {
         alive.extend(self.zygote());
         ledger.record(&alive);
         Ok(())
+    }
+
+    /// Confines the commands that are started from now on, spettro's own git too, and says what of it the kernel
+    /// keeps. A later policy takes the place of an earlier one.
+    ///
+    /// # Errors
+    /// When the kernel has the means and they could not be prepared.
+    pub fn confine(&self, policy: &Policy) -> Result<Level, ProcessError> {
+        // `off` is kept by every kernel, without asking.
+        let obtained = match policy.is_off() {
+            true => Obtained::default(),
+            false => lock(&self.shared.backend).confine(policy).map_err(ProcessError::Sandbox)?,
+        };
+        self.shared.confined.store(!policy.is_off(), Ordering::Relaxed);
+        Ok(Level::of(policy, obtained))
     }
 
     /// How many starts the closed gate has refused.
@@ -256,6 +277,7 @@ impl Shared {
 
     /// Asks the zygote, and a new one when it is dead.
     fn spawn(&self, request: &Request, writer: &OwnedFd) -> io::Result<Tree> {
+        super::starting();
         let mut backend = lock(&self.backend);
         match backend.spawn(request, writer.as_fd()) {
             Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
@@ -305,6 +327,11 @@ impl Shared {
             grace: command.grace,
             settle: SETTLE,
             max_descendants: self.options.max_descendants,
+            confined: match command.kind {
+                _ if !self.confined.load(Ordering::Relaxed) => Confined::No,
+                CommandKind::Git => Confined::Git,
+                _ => Confined::Command,
+            },
             job,
             keep: self.options.keep_leftovers && !job && command.kind != CommandKind::Git,
         })

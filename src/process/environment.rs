@@ -8,19 +8,11 @@ use globset::{Glob, GlobMatcher};
 use super::EnvPolicy;
 use crate::world::Secrets;
 
-/// Names of secrets, and of files through which a command could steer later steps of a CI job.
-const REMOVED: [&str; 10] = [
-    "*_KEY",
-    "*_TOKEN",
-    "*_SECRET",
-    "*_PASSWORD",
-    "*_CREDENTIAL*",
-    "GITHUB_ENV",
-    "GITHUB_PATH",
-    "GITHUB_OUTPUT",
-    "GITHUB_STATE",
-    "ACTIONS_*",
-];
+/// Names of secrets.
+const REMOVED: [&str; 5] = ["*_KEY", "*_TOKEN", "*_SECRET", "*_PASSWORD", "*_CREDENTIAL*"];
+
+/// Files and tokens through which a command could steer later steps of a CI job. Only their own names pass them.
+const CI_FILES: [&str; 5] = ["GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "ACTIONS_*"];
 
 /// What is left with `clean`.
 const CLEAN: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ"];
@@ -70,7 +62,7 @@ pub struct ChildEnvironment {
 /// Makes it from spettro's own variables `vars`.
 ///
 /// `pass` lets a variable through that looks like a secret; a provider key only when it is named without a
-/// wildcard. `set` has the last word over everything but `SPETTRO_*`.
+/// wildcard, and so what steers a CI job. `set` has the last word over everything but `SPETTRO_*`.
 pub fn child_environment(
     vars: &[(String, String)],
     policy: &EnvPolicy,
@@ -81,6 +73,7 @@ pub fn child_environment(
     tmpdir: &Path,
 ) -> ChildEnvironment {
     let removes = globs(REMOVED);
+    let ci_files = globs(CI_FILES);
     let clean = globs(CLEAN);
     let passes = globs(policy.pass.iter().map(String::as_str));
     let mut result: BTreeMap<String, String> = BTreeMap::new();
@@ -88,7 +81,7 @@ pub fn child_environment(
     for (name, value) in vars {
         let named = policy.pass.contains(name);
         let passed = named || matches(&passes, name);
-        let key = provider_keys.contains(name);
+        let key = provider_keys.contains(name) || matches(&ci_files, &name.to_ascii_uppercase());
         // Names in lower case are as secret as others: `npm_config_auth_token`.
         let secret = secrets.is_secret(value) || matches(&removes, &name.to_ascii_uppercase());
         if (key && !named) || (secret && !passed) {
@@ -264,7 +257,13 @@ mod tests {
     #[test]
     fn pass_and_set_have_their_say() {
         let policy = EnvPolicy {
-            pass: vec!["*_TOKEN".to_owned(), "DISGUISED".to_owned(), "*_KEY".to_owned(), "MY_PROVIDER".to_owned()],
+            pass: vec![
+                "*_TOKEN".to_owned(),
+                "DISGUISED".to_owned(),
+                "*_KEY".to_owned(),
+                "MY_PROVIDER".to_owned(),
+                "*".to_owned(),
+            ],
             set: vars(&[("CI", "0"), ("DB_PASSWORD", "test"), ("SPETTRO_RUN_ID", "forged")]),
             clean: false,
         };
@@ -273,6 +272,8 @@ mod tests {
         assert_eq!(value(&environment, "DISGUISED"), Some("a-secret-value"));
         assert_eq!(value(&environment, "MY_PROVIDER"), Some("k"), "named without a wildcard");
         assert_eq!(value(&environment, "ANTHROPIC_API_KEY"), None, "a wildcard passes no provider key");
+        assert_eq!(value(&environment, "GITHUB_OUTPUT"), None, "nor what steers the CI job");
+        assert_eq!(value(&environment, "ACTIONS_RUNTIME_URL"), None);
         assert_eq!(value(&environment, "CI"), Some("0"));
         assert_eq!(value(&environment, "DB_PASSWORD"), Some("test"));
         assert!(!environment.removed.contains(&"DB_PASSWORD".to_owned()));

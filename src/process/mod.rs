@@ -18,6 +18,7 @@ mod job;
 mod proc;
 mod reaper;
 mod ring;
+pub mod sandbox;
 mod shutdown;
 mod signals;
 mod sweep;
@@ -33,6 +34,7 @@ mod backend;
 
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +47,19 @@ pub use environment::{ChildEnvironment, child_environment, hint, looks_secret};
 pub use proc::{Stat, stat};
 pub use signals::{Dispositions, SignalEvent, Signals, force, reraise};
 pub use sweep::{LEDGER_NAME, sweep};
+
+/// Processes that this one has started, helpers included.
+static STARTED: AtomicU64 = AtomicU64::new(0);
+
+/// How many processes this one has started so far, or asked its helper for.
+pub fn started() -> u64 {
+    STARTED.load(Ordering::Relaxed)
+}
+
+/// One more is about to be started.
+fn starting() {
+    STARTED.fetch_add(1, Ordering::Relaxed);
+}
 
 /// `env:` of a goal file: what children see of spettro's own environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +113,8 @@ pub enum ProcessError {
     Subreaper(std::io::Error),
     #[error("handle signals: {0}")]
     Signals(std::io::Error),
+    #[error("prepare the sandbox: {0}")]
+    Sandbox(std::io::Error),
     #[error("use the ledger of children `{0}`: {1}")]
     Ledger(PathBuf, std::io::Error),
 }

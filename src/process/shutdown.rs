@@ -117,13 +117,17 @@ impl Shared {
     }
 
     async fn kill_orphans_until(&self, deadline: Instant, spare_supervisors: bool) {
+        // Who dies while it is looked around, and is reaped by another task, has left us children that were looked at
+        // before they were ours. So only two empty looks in a row are a proof.
+        let mut empty = 0;
         loop {
             let supervisors = if spare_supervisors { self.supervisors() } else { Vec::new() };
             // The zygote is in our session.
             let spared = |stat: &Stat| supervisors.contains(&stat.pid) || self.strangers.contains(stat);
             let seen = reaper::kill_pass(me(), spared);
             seen.zombies.iter().copied().for_each(reaper::reap);
-            if (seen.alive.is_empty() && seen.zombies.is_empty()) || deadline <= Instant::now() {
+            empty = if seen.alive.is_empty() && seen.zombies.is_empty() { empty + 1 } else { 0 };
+            if empty == 2 || deadline <= Instant::now() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(2)).await;

@@ -88,6 +88,12 @@ impl Signals {
         Ok(Signals { events })
     }
 
+    /// Signals that come when somebody says so, and never from outside: a replay's.
+    pub fn scripted() -> (mpsc::UnboundedSender<SignalEvent>, Signals) {
+        let (told, events) = mpsc::unbounded_channel();
+        (told, Signals { events })
+    }
+
     /// The next event. May be dropped and called again without losing one.
     pub async fn next(&mut self) -> SignalEvent {
         match self.events.recv().await {

@@ -93,6 +93,8 @@ mod linux {
 
     use rustix::process::Pid;
 
+    use crate::process::sandbox::Confinement;
+
     /// Blocks every signal that can be blocked, in this thread and what it forks.
     pub fn block_all_signals() -> io::Result<()> {
         // SAFETY: the set is initialised by `sigfillset` before it is read.
@@ -150,6 +152,32 @@ mod linux {
         }
     }
 
+    /// The process group of `pid`. `None` for one that cannot be named from here: in a pid namespace, that of a process
+    /// whose group was made outside of it.
+    pub fn group_of(pid: Pid) -> Option<c_int> {
+        // SAFETY: takes a number and gives one.
+        let group = unsafe { libc::getpgid(pid.as_raw_nonzero().get()) };
+        (group > 0).then_some(group)
+    }
+
+    /// Whether the kernel takes filters of system calls that answer with an error.
+    pub fn seccomp_available() -> bool {
+        let action: u32 = libc::SECCOMP_RET_ERRNO;
+        // SAFETY: the kernel reads the four bytes of `action`, which live as long as the call.
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, std::ptr::from_ref(&action)) == 0 }
+    }
+
+    /// Puts a filter of system calls upon this process, which has one thread, and all that it will start.
+    pub fn filter_calls(filter: &[libc::sock_filter]) -> io::Result<()> {
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+        // SAFETY: the kernel copies the program, which lives as long as the call, and writes nothing.
+        let done = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, std::ptr::from_ref(&program)) == 0
+        };
+        if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// What a leader executes, and how.
     pub struct Leader<'a> {
         /// Tried in this order.
@@ -159,7 +187,7 @@ mod linux {
         pub cwd: &'a CStr,
         pub stdin: BorrowedFd<'a>,
         pub output: BorrowedFd<'a>,
-        pub oom_score_adj: &'a CStr,
+        pub confinement: Option<&'a Confinement>,
     }
 
     /// Where the start of a leader failed.
@@ -175,6 +203,8 @@ mod linux {
         programs: Vec<*const c_char>,
         argv: Vec<*const c_char>,
         env: Vec<*const c_char>,
+        ruleset: Option<RawFd>,
+        filter: Option<libc::sock_fprog>,
         parent: c_int,
         failure: Cell<Option<(Stage, c_int)>>,
     }
@@ -190,6 +220,12 @@ mod linux {
             programs: leader.programs.iter().map(|program| program.as_ptr()).collect(),
             argv: pointers(leader.argv),
             env: pointers(leader.env),
+            ruleset: leader.confinement.and_then(|all| all.ruleset.as_ref()).map(AsRawFd::as_raw_fd),
+            filter: leader
+                .confinement
+                .map(|all| &all.filter)
+                .filter(|filter| !filter.is_empty())
+                .map(|filter| libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() }),
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             failure: Cell::new(None),
         };
@@ -212,6 +248,22 @@ mod linux {
                 let _it_has_exited = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
                 Err((stage, io::Error::from_raw_os_error(errno)))
             }
+        }
+    }
+
+    /// Takes upon this task what was prepared; false when the kernel refuses a part.
+    ///
+    /// # Safety
+    /// For [`become_leader`] alone: only system calls, with pointers into `plan`, which the kernel copies from.
+    unsafe fn confine(plan: &Plan<'_>) -> bool {
+        // SAFETY: as above.
+        unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && plan.ruleset.is_none_or(|fd| libc::syscall(libc::SYS_landlock_restrict_self, fd, 0) == 0)
+                && plan.filter.as_ref().is_none_or(|filter| {
+                    let filter: *const libc::sock_fprog = filter;
+                    libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, filter) == 0
+                })
         }
     }
 
@@ -239,16 +291,12 @@ mod linux {
             if libc::chdir(plan.leader.cwd.as_ptr()) != 0 {
                 fail(Stage::Cwd);
             }
-            // Commands go before spettro when memory is short. Not being allowed to say so is no reason to fail.
-            let score = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-            if score >= 0 {
-                let text = plan.leader.oom_score_adj;
-                libc::write(score, text.as_ptr().cast(), text.count_bytes());
-                libc::close(score);
-            }
             let mut none = MaybeUninit::<libc::sigset_t>::zeroed();
             libc::sigemptyset(none.as_mut_ptr());
             libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+            if plan.leader.confinement.is_some() && !confine(plan) {
+                fail(Stage::Setup);
+            }
             let mut denied = false;
             for &program in &plan.programs {
                 libc::execve(program, plan.argv.as_ptr(), plan.env.as_ptr());

@@ -19,10 +19,22 @@ pub struct Request {
     /// How long what a foreground leader leaves behind may take to end by itself.
     pub settle: Duration,
     pub max_descendants: usize,
+    /// What the zygote was told to confine the leader to; without such an order it is not started.
+    pub confined: Confined,
     /// A job's tree lives on without its leader.
     pub job: bool,
     /// What a foreground leader leaves behind is reported and lives on.
     pub keep: bool,
+}
+
+/// What a leader takes upon itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confined {
+    No = 0,
+    /// The sandbox of commands.
+    Command = 1,
+    /// The same, with git's scratch folder.
+    Git = 2,
 }
 
 /// How a leader ended.

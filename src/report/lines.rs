@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use super::clean::{clean, clean_line};
 use super::text::{self, Line, Style, count, duration_ms, fill_style, money, percent, thousands};
 use crate::event::{
-    CheckResult, CheckStatus, CostKnown, Event, Lane, Limits, Micros, Outcome, Record, RunResult, ToolStatus, Verdict,
-    VerdictKind,
+    CheckResult, CheckStatus, CompactionStage, CostKnown, Event, Lane, Limits, Micros, Outcome, Record, RunResult,
+    ToolStatus, Verdict, VerdictKind,
 };
 
 /// How long something runs or waits before, and between, two lines that say so.
@@ -230,15 +230,18 @@ impl State {
                 weight = Weight::Detail;
                 body.styled(Style::Dim, format!("summarizing {} tokens", short(*input_tokens)))
             }
-            Event::CompactionFinished { before_tokens, after_tokens, pruned_tokens, summarized_tokens, .. } => {
+            Event::CompactionFinished { .. } => {
                 self.start(Activity::Settling);
-                body.plain(compacted_words(*before_tokens, *after_tokens, *pruned_tokens, *summarized_tokens))
+                body.plain(compacted_words(event).unwrap_or_default())
             }
             Event::CompactionFailed { reason, failures, of } => {
                 weight = Weight::Warning;
                 self.start(Activity::Settling);
-                body.styled(Style::Yellow, "not compacted")
-                    .plain(format!(": {} (failure {failures} of {of} before it pauses)", clean_line(reason)))
+                body.styled(Style::Yellow, "not compacted").plain(format!(
+                    ": {} ({})",
+                    clean_line(reason),
+                    failure_words(*failures, *of)
+                ))
             }
             Event::CompactionPaused { reason } => {
                 weight = Weight::Warning;
@@ -364,14 +367,28 @@ impl State {
     }
 }
 
-/// `compacted 42k → 6k tokens (pruned 31k, summarized 5k)`.
-fn compacted_words(before: u64, after: u64, pruned: u64, summarized: u64) -> String {
-    let parts: Vec<String> = [("pruned", pruned), ("summarized", summarized)]
+/// `compacted 42k → 6k tokens (pruned 31k, summarized 5k)`; `None` of another event.
+pub fn compacted_words(event: &Event) -> Option<String> {
+    let Event::CompactionFinished { stage, before_tokens, after_tokens, pruned_tokens, summarized_tokens, .. } = event
+    else {
+        return None;
+    };
+    let word = if *stage == CompactionStage::Extract { "cut down without a summary" } else { "summarized" };
+    let parts: Vec<String> = [("pruned", *pruned_tokens), (word, *summarized_tokens)]
         .into_iter()
         .filter(|(_, tokens)| *tokens > 0)
         .map(|(word, tokens)| format!("{word} {}", short(tokens)))
         .collect();
-    format!("compacted {} → {} tokens ({})", short(before), short(after), parts.join(", "))
+    Some(format!("compacted {} → {} tokens ({})", short(*before_tokens), short(*after_tokens), parts.join(", ")))
+}
+
+/// `failure 1 of 3 before it pauses`; once it has paused, only how many there were.
+fn failure_words(failures: u64, of: u64) -> String {
+    if failures <= of {
+        format!("failure {failures} of {of} before it pauses")
+    } else {
+        format!("failure {failures} in a row, while it is paused")
+    }
 }
 
 /// `42k`; below a thousand the number itself.

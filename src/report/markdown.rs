@@ -61,6 +61,9 @@ impl Page {
     fn verdict(&mut self, result: &RunResult) {
         let hit = result.limit_hit.as_ref().map_or_else(String::new, |hit| format!(" ({})", code(hit)));
         let _ = writeln!(self.0, "\nAfter {}{hit}.", totals(result));
+        if !result.sandbox.is_empty() {
+            let _ = writeln!(self.0, "\nSandbox: {}", code(&result.sandbox));
+        }
         if let Some(error) = &result.error {
             self.line("\nError:\n");
             self.fence("text", &error.message);

@@ -19,6 +19,7 @@ mod tests;
 
 pub use clean::{clean, clean_line};
 pub use console::Console;
+pub use lines::compacted_words;
 pub use look::{ColourChoice, Format, Look};
 pub use markdown::summary_markdown;
 pub use summary::summary_text;

@@ -3,7 +3,7 @@
 use super::clean::{clean, clean_line};
 use super::lines::{check_words, outcome_words};
 use super::text::{Line, Style, count, dollars, duration_ms, money};
-use crate::event::{Changes, CostKnown, RunResult, VerdictBy};
+use crate::event::{Changes, Compactions, CostKnown, RunResult, VerdictBy};
 
 /// Files named in the text; the result has them all.
 const FILES: usize = 20;
@@ -60,6 +60,26 @@ pub(super) fn changes_head(changes: &Changes) -> String {
         _ => {}
     }
     words.join(", ")
+}
+
+/// `3 times pruned, 2 times summarized; 1 summary failed`; `None` when there was nothing of it.
+fn compactions(done: Compactions) -> Option<String> {
+    let times = |count: u64| if count == 1 { "once".to_owned() } else { format!("{count} times") };
+    let parts: Vec<String> =
+        [(done.pruned, "pruned"), (done.summarized, "summarized"), (done.extracted, "cut down without a summary")]
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{} {word}", times(count)))
+            .collect();
+    let failed = match done.failed {
+        0 => None,
+        1 => Some("1 summary failed".to_owned()),
+        count => Some(format!("{count} summaries failed")),
+    };
+    let paused = done.paused.then(|| "paused".to_owned());
+    let all: Vec<String> =
+        [Some(parts.join(", ")).filter(|text| !text.is_empty()), failed, paused].into_iter().flatten().collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// What this run alone used, when the session had runs before.
@@ -127,6 +147,9 @@ fn lines(result: &RunResult) -> Vec<Line> {
         .collect();
     if !lanes.is_empty() {
         rows.text("cost", &lanes.join(", "));
+    }
+    if let Some(compactions) = compactions(result.compactions) {
+        rows.text("compacted", &compactions);
     }
     if let Some(run) = this_run(result) {
         rows.text("this run", &run);

@@ -17,6 +17,8 @@ pub use self::call::{Attempt, Call, Settled};
 pub use self::compaction::{Compaction, Edit, Prune, SummaryBy, Withheld};
 pub use self::message::{Block, Message, Origin};
 pub use self::tool::{ReadMark, ToolDone, ToolStart};
+use super::effects::Effects;
+use super::outside::{CommandRun, Guarded, JobSeen, ListedChange};
 use crate::event::{CheckResult, Lane, Leaked, Limits, Outcome, RunResult, TaskGraph, TurnEnd, Verdict};
 
 /// The version of `session.jsonl`; a newer major is refused.
@@ -130,6 +132,27 @@ pub enum Fact {
         what: String,
         before_call: u64,
     },
+    /// A command was over, or a job was started: what a replay takes instead of starting a process.
+    Command(Box<CommandRun>),
+    /// Jobs stood otherwise than was written down before, when the loop looked at them.
+    Jobs {
+        jobs: Vec<JobSeen>,
+    },
+    /// The workspace was listed: its digest (absent when it has none), and where the baseline is a listing too and was
+    /// compared with, what differs from it.
+    Listing {
+        digest: Option<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        changed: Vec<ListedChange>,
+    },
+    /// Files of the workspace were found changed (`record: effects`).
+    Effects(Effects),
+    /// A guard of the workspace found something.
+    Guarded(Guarded),
+    /// A limit on time ends the run.
+    Halted {
+        why: String,
+    },
     /// Steering was accepted; it reaches the agent with the next message of origin `steer`, in this run or a later.
     Steer {
         text: String,
@@ -173,7 +196,7 @@ pub enum Fact {
 
 impl Fact {
     /// The kinds that this build reads (`Unknown` holds all others).
-    pub const KINDS: [&str; 30] = [
+    pub const KINDS: [&str; 36] = [
         "frozen",
         "message",
         "tasks",
@@ -195,6 +218,12 @@ impl Fact {
         "job_started",
         "job_exited",
         "delivery",
+        "command",
+        "jobs",
+        "listing",
+        "effects",
+        "guarded",
+        "halted",
         "steer",
         "learned",
         "compaction_failed",
@@ -269,6 +298,21 @@ pub struct RunStart {
     /// The commit and branch at the start, where the workspace is a repository.
     pub git_base: Option<String>,
     pub git_branch: Option<String>,
+    /// The folder of the workspace inside its repository; absent at its top, and where it is in none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_prefix: Option<String>,
+    /// Names of variables that commands did not see.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<String>,
+    /// The effective configuration as YAML, where it is another one than the session was started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
+    /// Hex of the seed from which the run's ids and jitter are drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id_seed: Option<String>,
+    /// Names of the variables whose values are replaced by `«secret:NAME»`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redacted: Vec<String>,
 }
 
 /// The components of progress after one iteration (0 = the baseline). `None` is «unknown», never «same».

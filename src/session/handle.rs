@@ -1,6 +1,7 @@
 //! One session, open for writing under its lock.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -22,7 +23,13 @@ use crate::world::{Boxed, Clock, World, rfc3339};
 /// Everybody who watches a run: the console, the stdout stream.
 pub trait Listener {
     fn event(&self, record: &Record);
+
+    /// A fact stands in the log. It may append others.
+    fn fact(&self, _line: &Line) {}
 }
+
+/// What is waited for in place of the disk.
+pub type Instead = Rc<dyn Fn() -> Boxed<'static, ()>>;
 
 /// What stands in the log of an opened session.
 pub struct Opened {
@@ -47,6 +54,7 @@ struct Inner {
     listeners: Vec<Rc<dyn Listener>>,
     spool: Rc<Spool>,
     syncer: Syncer,
+    instead: RefCell<Option<Instead>>,
     writing: RefCell<Writing>,
     me: Holder,
     lock: Lock,
@@ -69,6 +77,10 @@ struct Writing {
     new_names: Vec<PathBuf>,
     /// `run.finished` was emitted: it is the last event until the next run.
     finished: bool,
+    /// A run has begun since the session was opened.
+    begun: bool,
+    /// Written with the next facts, once it has.
+    asides: Vec<Fact>,
 }
 
 impl Session {
@@ -112,6 +124,8 @@ impl Session {
             saved: None,
             new_names: vec![dir.clone(), above],
             finished: false,
+            begun: false,
+            asides: Vec::new(),
         };
         let spool = Spool::new(dir.join("spool"));
         Session::new(world, dir, header.id, listeners, spool, (me, run, lock), writing)
@@ -153,7 +167,8 @@ impl Session {
         }
         let seq = log.lines.len() as u64;
         let spool_dir = dir.join("spool");
-        let spool = Spool::open(spool_dir.clone(), world.dir.as_ref()).map_err(SessionError::io("list", &spool_dir))?;
+        let spool = Spool::open(spool_dir.clone(), world.dir.as_ref(), &spooled(&log.lines))
+            .map_err(SessionError::io("open", &spool_dir))?;
         let writing = Writing {
             log: AppendFile::open(path)?,
             wire,
@@ -163,6 +178,8 @@ impl Session {
             events,
             derive,
             finished: overview.is_ended(),
+            begun: false,
+            asides: Vec::new(),
             overview,
             saved: Some(seq),
             new_names: Vec::new(),
@@ -183,6 +200,7 @@ impl Session {
     ) -> Result<Session, SessionError> {
         let inner = Inner {
             syncer: Syncer::start().map_err(SessionError::io("start the sync thread for", &dir))?,
+            instead: RefCell::default(),
             id,
             dir,
             run: run.to_owned(),
@@ -214,6 +232,16 @@ impl Session {
 
     pub fn dir(&self) -> PathBuf {
         self.inner.dir.clone()
+    }
+
+    /// The private folder of spettro's own git, made when missing.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn git_dir(&self) -> Result<PathBuf, SessionError> {
+        let dir = self.dir().join("git");
+        make_dirs(&dir)?;
+        Ok(dir)
     }
 
     /// The seq of the last entry; 0 before there is one.
@@ -248,9 +276,33 @@ impl Session {
     pub fn append_all(&self, facts: impl IntoIterator<Item = Fact>) -> Result<u64, SessionError> {
         let now = self.now();
         let mut records = Vec::new();
-        let seq = self.inner.writing.borrow_mut().append(&self.inner, facts, now, &mut records)?;
+        let (lines, last) = {
+            let mut writing = self.inner.writing.borrow_mut();
+            let asides = if writing.begun { std::mem::take(&mut writing.asides) } else { Vec::new() };
+            let lines = writing.append(&self.inner, asides.into_iter().chain(facts), now, &mut records)?;
+            (lines, writing.seq)
+        };
         self.tell(&records);
-        Ok(seq)
+        for line in &lines {
+            for listener in &self.inner.listeners {
+                listener.fact(line);
+            }
+        }
+        Ok(last)
+    }
+
+    /// A fact that stands beside the loop's own: it is written with the next that is, behind the one that begins the
+    /// run, and never behind the one that ends it.
+    pub fn aside(&self, fact: Fact) {
+        let mut writing = self.inner.writing.borrow_mut();
+        if !writing.finished || !writing.begun {
+            writing.asides.push(fact);
+        }
+    }
+
+    /// From here on no sync touches the disk; `instead` is waited for. For a copy that lives as long as the process.
+    pub fn sync_instead(&self, instead: Instead) {
+        self.inner.instead.replace(Some(instead));
     }
 
     /// An event without a fact (step.started, run.waiting, model.delta): listeners, and events.jsonl except deltas.
@@ -274,6 +326,9 @@ impl Session {
 
     /// Starts bringing everything written so far to the disk; `Sync::wait` waits for it.
     pub fn sync_start(&self) -> Sync {
+        if let Some(instead) = &*self.inner.instead.borrow() {
+            return Sync::instead(instead());
+        }
         let mut records = Vec::new();
         let sync = {
             let mut writing = self.inner.writing.borrow_mut();
@@ -322,6 +377,14 @@ impl Session {
 
     pub fn spool(&self) -> Rc<Spool> {
         Rc::clone(&self.inner.spool)
+    }
+
+    /// Logs what there is to say about the spool; called at each step and at the end.
+    pub fn tell_spool(&self) -> Result<(), SessionError> {
+        for (code, text) in self.inner.spool.news() {
+            self.append(Fact::Notice { code: code.to_owned(), text })?;
+        }
+        Ok(())
     }
 
     /// result.json and summary.md, each temp + rename; a finished result is on the disk when this returns.
@@ -392,7 +455,7 @@ impl Writing {
         facts: impl IntoIterator<Item = Fact>,
         now: SystemTime,
         records: &mut Vec<Record>,
-    ) -> Result<u64, SessionError> {
+    ) -> Result<Vec<Line>, SessionError> {
         let lines = self.lines(inner, facts, now)?;
         self.buffer.clear();
         for line in &lines {
@@ -403,26 +466,26 @@ impl Writing {
         }
         self.trim_buffer();
         // Only now, when the lines are written, does anything in memory move.
-        for line in lines {
+        for line in &lines {
             self.seq = line.seq;
-            if let Err(reason) = self.chain.follow(&line) {
+            if let Err(reason) = self.chain.follow(line) {
                 let file = inner.dir.join(LOG_FILE);
                 return Err(SessionError::Corrupt { file, line: line.seq + 1, reason });
             }
-            self.overview.observe(&line);
-            match line.fact {
-                Fact::Run(_) => self.finished = false,
+            self.overview.observe(line);
+            match &line.fact {
+                Fact::Run(_) => (self.finished, self.begun) = (false, true),
                 Fact::End(_) => self.finished = true,
                 _ => {}
             }
-            for event in derive(&line, &mut self.derive) {
+            for event in derive(line, &mut self.derive) {
                 self.event(inner, event, Some(line.seq), now, records);
             }
             if self.finished {
                 self.flush_events(inner, records);
             }
         }
-        Ok(self.seq)
+        Ok(lines)
     }
 
     /// The facts with their places in the log. Nothing is changed by it.
@@ -492,6 +555,21 @@ impl Writing {
             self.buffer = Vec::with_capacity(4096);
         }
     }
+}
+
+/// The spool ids that facts name, with the lengths of their bodies where they are known.
+fn spooled(lines: &[Line]) -> BTreeMap<u64, Option<u64>> {
+    let mut ids = BTreeMap::new();
+    for line in lines {
+        match &line.fact {
+            Fact::Tool(done) => ids.extend(done.spool.map(|id| (id, done.spool_bytes))),
+            Fact::Checks { results, .. } => {
+                ids.extend(results.iter().filter_map(|result| result.spool).map(|id| (id, None)));
+            }
+            _ => {}
+        }
+    }
+    ids
 }
 
 /// Adds a line to `out`.

@@ -78,6 +78,21 @@ pub(super) struct Lock {
     file: File,
 }
 
+impl Drop for Lock {
+    fn drop(&mut self) {
+        release(&self.file);
+    }
+}
+
+/// Gives a lock back now. To close the file is not enough: a child that another thread has forked and that has not
+/// come to its `exec` holds a copy of the descriptor, and with it the lock.
+fn release(file: &File) {
+    if let Err(error) = file.unlock() {
+        // Then it is released where the last copy is closed.
+        tracing::warn!(%error, "a lock is not given back at once");
+    }
+}
+
 impl Lock {
     /// Writes the holder's socket into the held lock. The new content is longer than the old and goes in one write,
     /// so that a reader never finds a part of it.
@@ -111,7 +126,8 @@ impl Lock {
     }
 
     fn attempt(path: &Path, me: &Holder) -> Result<Option<Lock>, SessionError> {
-        let mut file = OpenOptions::new()
+        // The standard library opens it close-on-exec: no program that is started keeps it.
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -126,6 +142,8 @@ impl Lock {
                 return Err(SessionError::Io { what: "lock", file: path.to_owned(), error });
             }
         }
+        let lock = Lock { file };
+        let mut file = &lock.file;
         let mine = file.metadata().map_err(SessionError::io("lock", path))?;
         match std::fs::metadata(path) {
             Ok(named) if (named.dev(), named.ino()) == (mine.dev(), mine.ino()) => {}
@@ -140,7 +158,7 @@ impl Lock {
             file.write_all(&content)
         });
         written.map_err(SessionError::io("write", path))?;
-        Ok(Some(Lock { file }))
+        Ok(Some(lock))
     }
 }
 
@@ -155,24 +173,36 @@ fn busy(path: &Path, what: &str) -> SessionError {
 /// A session folder that nobody has open, nor can open while this lives.
 #[derive(Debug)]
 pub struct Unused {
-    _shared: Option<File>,
+    shared: Option<File>,
+}
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        self.shared.iter().for_each(release);
+    }
 }
 
 /// Keeps the session in `dir` from being opened, unless somebody has it open: then `None`. Who wants to open it
 /// meanwhile waits.
 pub fn unused(dir: &Path) -> Option<Unused> {
     match File::open(dir.join(LOCK_FILE)) {
-        Ok(file) => file.try_lock_shared().is_ok().then_some(Unused { _shared: Some(file) }),
+        Ok(file) => file.try_lock_shared().is_ok().then_some(Unused { shared: Some(file) }),
         // Without a lock nobody has ever got to open it.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Unused { _shared: None }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Unused { shared: None }),
         Err(_) => None,
     }
 }
 
 /// Whether anybody holds the lock now. A missing or unreadable file is held by nobody.
 pub(super) fn is_held(path: &Path) -> bool {
-    // A shared lock, so that two lists at once do not see each other; it is gone with `file`.
-    File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    // A shared lock, so that two lists at once do not see each other.
+    File::open(path).is_ok_and(|file| match file.try_lock_shared() {
+        Ok(()) => {
+            release(&file);
+            false
+        }
+        Err(error) => matches!(error, TryLockError::WouldBlock),
+    })
 }
 
 /// An exclusive lock on a workspace under `<SPETTRO_HOME>/locks`; released when dropped.
@@ -190,5 +220,35 @@ impl WorkspaceLock {
         let what = format!("workspace `{}`", workspace.display());
         let lock = Lock::take(world, &path, &what, &Holder::me(world, run, None)).await?;
         Ok(WorkspaceLock { _lock: lock })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::tests::Lab;
+
+    #[test]
+    fn a_copy_of_the_descriptor_keeps_no_lock() {
+        let lab = Lab::new();
+        let path = lab.temp.path().join("lock");
+        let me = Holder::me(&lab.world, "run-1", None);
+        let lock = Lock::take_now(&path, "it", &me).expect("free");
+        // What a child has between `fork` and `exec`.
+        let copy = lock.file.try_clone().expect("a copy");
+        assert!(is_held(&path));
+        drop(lock);
+        assert!(!is_held(&path));
+        let again = Lock::take_now(&path, "it", &me).expect("given back at once");
+        assert!(is_held(&path), "the copy is none of its own");
+        drop(copy);
+        assert!(is_held(&path), "and takes nothing with it");
+        drop(again);
+
+        let shared = unused(lab.temp.path()).expect("nobody has it");
+        let copy = shared.shared.as_ref().map(File::try_clone).expect("a lock").expect("a copy");
+        drop(shared);
+        assert!(Lock::attempt(&path, &me).expect("no failure").is_some());
+        drop(copy);
     }
 }

@@ -141,6 +141,21 @@ impl Chain {
     }
 }
 
+/// Whether facts hang together as in a log that was read: seqs without gaps, entries that name earlier ones.
+///
+/// # Errors
+/// The seq that is due where they do not, and why.
+pub fn chained(lines: &[Line]) -> Result<(), (u64, String)> {
+    let mut chain = Chain::default();
+    for (line, due) in lines.iter().zip(1..) {
+        if line.seq != due {
+            return Err((due, format!("seq {} where {due} is due", line.seq)));
+        }
+        chain.follow(line).map_err(|reason| (due, reason))?;
+    }
+    Ok(())
+}
+
 pub(super) fn entry_id(seq: u64) -> String {
     format!("e{seq}")
 }

@@ -5,6 +5,7 @@
 
 mod derived;
 mod edit;
+mod effects;
 mod error;
 mod facts;
 mod files;
@@ -13,6 +14,7 @@ mod handle;
 mod line;
 mod lock;
 mod log;
+mod outside;
 mod spool;
 mod store;
 mod sync;
@@ -22,12 +24,15 @@ mod wirelog;
 
 pub use derived::{DeriveState, GoalState, Metadata, SessionUsage, derive, title};
 pub use edit::{compact, entry_name, prune};
+pub use effects::{Effects, FileEffect, FileKind, FileState};
 pub use error::SessionError;
 pub use facts::*;
 pub use fold::{OpenJob, Output, State, fold};
-pub use handle::{Listener, Opened, Session};
+pub use handle::{Instead, Listener, Opened, Session};
 pub use lock::{Live, Unused, WorkspaceLock, live, unused};
-pub use spool::Spool;
+pub use log::chained;
+pub use outside::*;
+pub use spool::{Found, News, Spool};
 pub use store::{Listed, Store, check_id};
 pub use sync::Sync;
-pub use wirelog::{Blob, WireAttempt, WireLine, WireRequest, WireResponse, read_wire};
+pub use wirelog::{Blob, WireAttempt, WireLine, WireRequest, WireResponse, read_wires};

@@ -61,26 +61,39 @@ pub(super) struct Started {
 
 impl Started {
     pub(super) fn for_session(self, session: Session) -> Sync {
-        Sync { started: self, session }
+        Sync(Kind::Disk { started: self, session })
     }
 }
 
-/// A started fdatasync of wire.jsonl and session.jsonl on the writer thread.
-pub struct Sync {
-    started: Started,
-    session: Session,
+/// A started fdatasync of wire.jsonl and session.jsonl on the writer thread, or what is waited for instead.
+pub struct Sync(Kind);
+
+enum Kind {
+    Disk { started: Started, session: Session },
+    Instead(Boxed<'static, ()>),
 }
 
 impl Sync {
+    pub(super) fn instead(instead: Boxed<'static, ()>) -> Sync {
+        Sync(Kind::Instead(instead))
+    }
+
     /// Resolves when the disk has what was written before it was started. After an error the session takes nothing
     /// more.
     pub fn wait(self) -> Boxed<'static, Result<(), SessionError>> {
         Box::pin(async move {
-            let gone = |_| Err((self.session.dir(), io::Error::other("the sync thread is gone")));
-            match self.started.result.await.unwrap_or_else(gone) {
+            let (started, session) = match self.0 {
+                Kind::Disk { started, session } => (started, session),
+                Kind::Instead(instead) => {
+                    instead.await;
+                    return Ok(());
+                }
+            };
+            let gone = |_| Err((session.dir(), io::Error::other("the sync thread is gone")));
+            match started.result.await.unwrap_or_else(gone) {
                 Ok(()) => Ok(()),
                 Err((file, error)) => {
-                    self.session.poison(&error);
+                    session.poison(&error);
                     if error.kind() == io::ErrorKind::NotFound {
                         // The disk does not take folders away.
                         return Err(SessionError::Foreign { file });

@@ -3,9 +3,9 @@
 //! A request body is stored as what is new in it: its front whole, then «the first `keep` bytes of the rest of the
 //! lane's previous body, then `add`». So the file grows with what was said, not with its square.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 use base64::Engine as _;
@@ -30,9 +30,9 @@ pub struct WireAttempt<'a> {
     /// Allow-listed only.
     pub request_headers: &'a [(String, String)],
     pub front: &'a [u8],
-    /// The first `keep` bytes of the rest of the lane's previous body, then `add`.
+    /// The first `keep` bytes of the rest of the lane's previous body, then the parts of `add` one behind the other.
     pub keep: u64,
-    pub add: &'a [u8],
+    pub add: &'a [&'a [u8]],
     /// sha256 of the whole rest.
     pub sha256: &'a str,
     pub status: Option<u16>,
@@ -84,7 +84,7 @@ pub struct WireResponse {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Blob(pub Vec<u8>);
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 enum Stored<T> {
     Text(T),
@@ -95,6 +95,37 @@ fn stored(bytes: &[u8]) -> Stored<&str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Stored::Text(text),
         Err(_) => Stored::Base64 { base64: BASE64.encode(bytes) },
+    }
+}
+
+/// Bytes in parts, as [`Blob`] writes the whole. A body is long after an edit of the history, and is not put together
+/// for this.
+struct Parts<'a>(&'a [&'a [u8]]);
+
+impl Serialize for Parts<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Text<'a>(Vec<&'a str>);
+        impl std::fmt::Display for Text<'_> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.iter().try_for_each(|part| f.write_str(part))
+            }
+        }
+        let parts: Result<Vec<&str>, _> = self.0.iter().map(|part| std::str::from_utf8(part)).collect();
+        match parts {
+            Ok(parts) => serializer.collect_str(&Text(parts)),
+            // A character may be cut between two parts; then the whole decides.
+            Err(_) => stored(&self.0.concat()).serialize(serializer),
+        }
+    }
+}
+
+impl schemars::JsonSchema for Blob {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Blob".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Stored::<String>::json_schema(generator)
     }
 }
 
@@ -134,7 +165,7 @@ pub(super) fn encode(attempt: &WireAttempt<'_>, out: &mut Vec<u8>) -> serde_json
         headers: &'a [(String, String)],
         front: Stored<&'a str>,
         keep: u64,
-        add: Stored<&'a str>,
+        add: Parts<'a>,
         sha256: &'a str,
     }
     #[derive(Serialize)]
@@ -154,7 +185,7 @@ pub(super) fn encode(attempt: &WireAttempt<'_>, out: &mut Vec<u8>) -> serde_json
             headers: attempt.request_headers,
             front: stored(attempt.front),
             keep: attempt.keep,
-            add: stored(attempt.add),
+            add: Parts(attempt.add),
             sha256: attempt.sha256,
         },
         response: OutResponse {
@@ -173,47 +204,73 @@ pub(super) fn encode(attempt: &WireAttempt<'_>, out: &mut Vec<u8>) -> serde_json
     Ok(())
 }
 
-/// Reads the attempt whose line stands at `offset` and is `bytes` long, as a `settled` fact names it. `dir` is the
-/// session's folder. `Corrupt` (its line number is unknown, 0) when no whole line stands there.
-pub fn read_wire(dir: &Path, offset: u64, bytes: u64) -> Result<WireLine, SessionError> {
+/// Reads the wire log's lines in order and gives each to `each`, up to the last byte that a fact names: what stands
+/// behind it was never settled. Without a lock and without repairing anything; `dir` is the session's folder.
+///
+/// # Errors
+/// `Corrupt` when what the facts name is not there as they name it. The inner error is that of `each`.
+pub fn read_wires<E>(
+    dir: &Path,
+    lines: &[Line],
+    mut each: impl FnMut(WireLine) -> Result<(), E>,
+) -> Result<Result<(), E>, SessionError> {
     let path = dir.join(WIRE_FILE);
-    let corrupt = |reason: String| SessionError::Corrupt {
-        file: path.clone(),
-        line: line_at(&path, offset),
-        reason: format!("bytes {offset} to {}: {reason}", offset.saturating_add(bytes)),
-    };
-    let file = File::open(&path).map_err(SessionError::io("open", &path))?;
-    let size = file.metadata().map_err(SessionError::io("read", &path))?.len();
-    if offset.checked_add(bytes).is_none_or(|end| end > size) {
-        return Err(corrupt(format!("the file ends at {size}")));
+    let mut named: BTreeMap<u64, u64> = places(lines).collect();
+    let Some(end) = named.iter().map(|(offset, bytes)| offset.saturating_add(*bytes)).max() else { return Ok(Ok(())) };
+    let mut reader = BufReader::with_capacity(256 << 10, File::open(&path).map_err(SessionError::io("open", &path))?);
+    let (mut at, mut number, mut text) = (0u64, 0u64, Vec::new());
+    while at < end {
+        number += 1;
+        let corrupt = |reason: String| SessionError::Corrupt { file: path.clone(), line: number, reason };
+        text.clear();
+        let read = reader.read_until(b'\n', &mut text).map_err(SessionError::io("read", &path))? as u64;
+        if text.last() != Some(&b'\n') {
+            return Err(corrupt(format!("it ends at byte {}, but the log names {end}", at + read)));
+        }
+        if named.remove(&at).is_some_and(|bytes| bytes != read) {
+            return Err(corrupt("the log names another length".to_owned()));
+        }
+        at += read;
+        let line = serde_json::from_slice(&text).map_err(|error| corrupt(error.to_string()))?;
+        if let Err(error) = each(line) {
+            return Ok(Err(error));
+        }
     }
-    let mut line = vec![0; usize::try_from(bytes).map_err(|_| corrupt("too long to read".to_owned()))?];
-    file.read_exact_at(&mut line, offset).map_err(SessionError::io("read", &path))?;
-    if line.last() != Some(&b'\n') {
-        return Err(corrupt("no whole line".to_owned()));
+    match named.first_key_value() {
+        None => Ok(Ok(())),
+        Some((offset, _)) => {
+            let reason = format!("the log names a line at byte {offset}, where none begins");
+            Err(SessionError::Corrupt { file: path, line: number, reason })
+        }
     }
-    serde_json::from_slice(&line).map_err(|error| corrupt(error.to_string()))
 }
 
-/// The number of the line in which a byte stands, counted from 1; for messages only.
-fn line_at(path: &Path, offset: u64) -> u64 {
-    let content = std::fs::read(path).unwrap_or_default();
-    let before = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
-    1 + content[..before].iter().filter(|&&byte| byte == b'\n').count() as u64
+/// Reads the attempt whose line stands at `offset` and is `bytes` long, as a fact names it.
+#[cfg(test)]
+pub(super) fn read_wire(dir: &Path, offset: u64, bytes: u64) -> Result<WireLine, SessionError> {
+    let path = dir.join(WIRE_FILE);
+    let content = std::fs::read(&path).map_err(SessionError::io("read", &path))?;
+    let text = offset.checked_add(bytes).and_then(|end| content.get(offset as usize..end as usize));
+    let line = text.filter(|text| text.last() == Some(&b'\n')).and_then(|text| serde_json::from_slice(text).ok());
+    let reason = format!("bytes {offset} to {}", offset.saturating_add(bytes));
+    line.ok_or(SessionError::Corrupt { file: path, line: 0, reason })
+}
+
+/// Where the lines of attempts stand, as facts name them: offset and length.
+fn places(lines: &[Line]) -> impl Iterator<Item = (u64, u64)> {
+    let attempts = lines.iter().flat_map(|line| match &line.fact {
+        Fact::Settled(settled) => settled.attempts.as_slice(),
+        Fact::Attempt { attempt, .. } => std::slice::from_ref(attempt),
+        _ => &[],
+    });
+    attempts.map(|attempt| (attempt.wire_offset, attempt.wire_bytes))
 }
 
 /// Opens an existing wire log for appending. Bytes at its end that no fact names are cut: their attempt was
 /// never settled. `None` when there is no file yet.
 pub(super) fn open(dir: &Path, lines: &[Line], notes: &mut Vec<String>) -> Result<Option<AppendFile>, SessionError> {
     let path = dir.join(WIRE_FILE);
-    let named = lines.iter().filter_map(|line| match &line.fact {
-        Fact::Settled(settled) => {
-            settled.attempts.iter().map(|attempt| attempt.wire_offset.saturating_add(attempt.wire_bytes)).max()
-        }
-        Fact::Attempt { attempt, .. } => Some(attempt.wire_offset.saturating_add(attempt.wire_bytes)),
-        _ => None,
-    });
-    let named = named.max().unwrap_or(0);
+    let named = places(lines).map(|(offset, bytes)| offset.saturating_add(bytes)).max().unwrap_or(0);
     let size = match std::fs::metadata(&path) {
         Ok(meta) => meta.len(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

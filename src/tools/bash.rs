@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::args::Args;
 use super::dispatch::{Done, Place, ToolOptions};
 use super::error::ToolError;
-use super::output::{escape, escape_line, one_line, thousands};
+use super::escape::{escape, escape_line};
+use super::output::{Whole, one_line, thousands};
 use crate::event::ToolStatus;
 use crate::process;
 use crate::world::{Captured, Command, CommandKind, Ending, ExecError, Finished};
@@ -64,7 +65,7 @@ pub(super) async fn run(at: Place<'_>, args: &Args, next_job: &str) -> Result<Do
     Ok(Done {
         status: status(finished.ending),
         output_bytes: Some(finished.output.total_bytes()),
-        ..Done::ok(report(&finished, timeout, at.options))
+        ..Done::of(Whole::of_bytes(report(finished, timeout, at.options)))
     })
 }
 
@@ -77,19 +78,17 @@ fn status(ending: Ending) -> ToolStatus {
     }
 }
 
-/// The output and, each on a line of its own, what it left running and how it ended.
-fn report(finished: &Finished, timeout: Duration, options: &ToolOptions) -> String {
-    let mut text = captured(&finished.output);
-    let failed = finished.ending != Ending::Exited(0);
-    let hint = if failed { process::hint(&text, &options.removed) } else { None };
+/// The output as it was captured and, each on a line of its own, what it left running and how it ended.
+fn report(mut finished: Finished, timeout: Duration, options: &ToolOptions) -> Vec<u8> {
+    let mut raw = captured(std::mem::take(&mut finished.output));
+    let failed = finished.ending != Ending::Exited(0) && !options.removed.is_empty();
+    let hint = if failed { process::hint(&escape(&raw), &options.removed) } else { None };
     let mut line = |line: &str| {
-        if !text.is_empty() && !text.ends_with('\n') {
-            text.push('\n');
-        }
-        text.push_str(line);
+        end_line(&mut raw);
+        raw.extend_from_slice(line.as_bytes());
     };
     if !finished.leftovers.is_empty() {
-        line(&leftovers(finished, options.jobs));
+        line(&leftovers(&finished, options.jobs));
     }
     match finished.ending {
         Ending::Exited(0) => {}
@@ -108,20 +107,25 @@ fn report(finished: &Finished, timeout: Duration, options: &ToolOptions) -> Stri
     if let Some(hint) = hint {
         line(&format!("[hint: {hint}]"));
     }
-    if text.is_empty() { "[no output]".into() } else { text }
+    if raw.is_empty() { b"[no output]".to_vec() } else { raw }
 }
 
-fn captured(output: &Captured) -> String {
-    let mut text = escape(&output.head);
+fn captured(output: Captured) -> Vec<u8> {
+    let mut raw = output.head;
     if output.omitted_bytes > 0 {
-        if !text.is_empty() && !text.ends_with('\n') {
-            text.push('\n');
-        }
+        end_line(&mut raw);
         let omitted = thousands(output.omitted_bytes);
-        text.push_str(&format!("[{omitted} bytes of output were not kept: only the first and last 2 MiB are]\n"));
+        let note = format!("[{omitted} bytes of output were not kept: only the first and last 2 MiB are]\n");
+        raw.extend_from_slice(note.as_bytes());
     }
-    text.push_str(&escape(&output.tail));
-    text
+    raw.extend_from_slice(&output.tail);
+    raw
+}
+
+fn end_line(raw: &mut Vec<u8>) {
+    if !raw.is_empty() && !raw.ends_with(b"\n") {
+        raw.push(b'\n');
+    }
 }
 
 fn leftovers(finished: &Finished, jobs: bool) -> String {

@@ -1,23 +1,26 @@
 //! The one door to a tool.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::args::Args;
 use super::error::ToolError;
+use super::escape::escape;
 use super::files;
 use super::jobs::{self, Matched};
 use super::names::{self, Form, Tool};
-use super::output::{self, COMMAND_CHARS, SPOOL_OVER_BYTES, clip, cut, fits, one_line};
+use super::output::{COMMAND_CHARS, SPOOL_OVER_BYTES, Whole, clip, cut, fits, one_line};
+use super::page::page;
 use super::schema::{self, Text};
 use super::{bash, search, tasks};
 use crate::event::{TaskGraph, ToolStatus};
 use crate::model::ToolSchema;
+use crate::process::sandbox::Policy;
 use crate::session::{ReadMark, Spool};
-use crate::world::{Roots, Secrets, World};
+use crate::world::{Boxed, Roots, Secrets, World};
 
 const SUMMARY_CHARS: usize = 120;
 
@@ -31,6 +34,8 @@ pub struct ToolOptions {
     pub command_limit: Duration,
     /// Folders that no file tool may touch (spettro's home, session store).
     pub own_dirs: Vec<std::path::PathBuf>,
+    /// What file tools may read and write: the same as commands.
+    pub policy: Rc<Policy>,
     /// Offer the job tools and `wait` (background jobs).
     pub jobs: bool,
     /// Names of variables that were taken out of the commands' environment.
@@ -58,11 +63,11 @@ pub struct Ran {
     pub status: ToolStatus,
     /// What the model sees.
     pub text: String,
-    /// The full text before any cut, for a later, smaller cut.
-    pub full: String,
+    /// The whole output before any cut, for a later, smaller cut.
+    pub full: Whole,
     /// Of the whole output: what a command printed, else of `full`.
     pub output_bytes: u64,
-    /// Where exactly `full` is kept.
+    /// The id under which `full` is kept.
     pub spool: Option<u64>,
     pub marks: Vec<ReadMark>,
     /// Shown paths of files it changed.
@@ -75,6 +80,48 @@ pub struct Ran {
     pub job: Option<String>,
 }
 
+impl Ran {
+    /// Waits for the file that a further cut will name: that of a command's output which was whole until now. True when
+    /// it is there.
+    pub async fn filed(&mut self, spool: &Spool) -> bool {
+        if let Some(id) = self.spool.filter(|_| self.tool == Tool::Bash.name() && !self.full.filed) {
+            self.full.filed = spool.written(id).await;
+            return self.full.filed;
+        }
+        false
+    }
+}
+
+/// What a tool gave that looks at the workspace or waits for jobs, when it was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub status: ToolStatus,
+    /// Whole, before any cut.
+    pub text: String,
+    pub output_bytes: u64,
+    pub marks: Vec<ReadMark>,
+    pub changed: Vec<String>,
+}
+
+/// Answers in place of tools. State tools (tasks, spooled outputs, the end of the turn) and commands are not asked for.
+pub trait Answers {
+    /// Pends where the recorded call never ended.
+    fn answer<'a>(&'a self, call: &'a ToolCall) -> Boxed<'a, Answer>;
+
+    /// Whether a tool that looks at files or changes them runs beside its answer, in the workspace that there is.
+    fn runs_too(&self) -> bool;
+
+    /// What such a tool gave when it ran, against what it is told to have given.
+    fn ran(&self, call: &ToolCall, told: &Answer, real: &Answer);
+}
+
+/// A call that has been understood.
+struct Asked {
+    tool: Tool,
+    form: Form,
+    args: Args,
+}
+
 /// Where a call runs.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
@@ -85,14 +132,14 @@ pub(super) struct Place<'a> {
 
 impl<'a> Place<'a> {
     pub(super) fn guard(&self) -> files::Guard<'a> {
-        files::Guard::new(self.roots, &self.options.own_dirs)
+        files::Guard::new(self.roots, &self.options.own_dirs, &self.options.policy)
     }
 }
 
 /// What a tool itself gives.
 pub(super) struct Done {
     pub status: ToolStatus,
-    pub text: String,
+    pub output: Whole,
     pub output_bytes: Option<u64>,
     pub marks: Vec<ReadMark>,
     pub changed: Vec<String>,
@@ -103,9 +150,13 @@ pub(super) struct Done {
 
 impl Done {
     pub(super) fn ok(text: String) -> Done {
+        Done::of(Whole::of_text(text))
+    }
+
+    pub(super) fn of(output: Whole) -> Done {
         Done {
             status: ToolStatus::Ok,
-            text,
+            output,
             output_bytes: None,
             marks: Vec::new(),
             changed: Vec::new(),
@@ -131,6 +182,7 @@ pub struct Tools {
     tasks: TaskGraph,
     jobs_started: u64,
     matched: Matched,
+    answers: Option<Rc<dyn Answers>>,
 }
 
 impl Tools {
@@ -162,7 +214,13 @@ impl Tools {
             tasks: TaskGraph::default(),
             jobs_started: 0,
             matched: Matched::new(),
+            answers: None,
         }
+    }
+
+    /// Tools that look at the workspace or wait for jobs give what was recorded.
+    pub fn answered_by(&mut self, answers: Rc<dyn Answers>) {
+        self.answers = Some(answers);
     }
 
     /// On resume: what was read and the tasks as they stood.
@@ -226,12 +284,9 @@ impl Tools {
         budget_chars: usize,
     ) -> Ran {
         let (tool, summary) = self.describe(call);
-        let mut done = match self.perform(world, roots, spool, call, budget_chars).await {
+        let done = match self.perform(world, roots, spool, call, budget_chars).await {
             Ok(done) => done,
-            // What the model wrote may come back in it, control characters too.
-            Err(error) => {
-                Done { status: error.status(), ..Done::ok(output::escape(format!("error: {error}").as_bytes())) }
-            }
+            Err(error) => failed(&error),
         };
         for mark in &done.marks {
             self.marks.insert(mark.path.clone(), mark.sha256.clone());
@@ -240,31 +295,23 @@ impl Tools {
             self.tasks = tasks.clone();
         }
         // Once, before anything measures, stores or sends it.
-        if let Cow::Owned(clean) = self.options.secrets.redact_str(&done.text) {
-            done.text = clean;
+        let mut full = done.output.without(&self.options.secrets);
+        let whole = fits(&tool, full.text(), budget_chars);
+        let body = full.bytes();
+        let output_bytes = done.output_bytes.unwrap_or(body.len() as u64);
+        let spooled = body.len() > SPOOL_OVER_BYTES || !whole;
+        let kept = spooled.then(|| spool.put(body));
+        // Only what names its file waits for it: everybody else reads it from memory until then.
+        if let Some(id) = kept.filter(|_| tool == Tool::Bash.name() && !whole) {
+            full.filed = spool.written(id).await;
         }
-        let full = done.text;
-        let mut kept = None;
-        let mut lost = None;
-        if full.len() > SPOOL_OVER_BYTES || !fits(&tool, &full, budget_chars) {
-            match spool.put(full.as_bytes()) {
-                Ok(id) => kept = Some(id),
-                Err(error) => lost = Some(error),
-            }
-        }
-        let mut text = cut(&tool, &full, budget_chars, kept);
-        if let Some(error) = lost {
-            tracing::warn!(tool, %error, "a tool's output could not be kept");
-            if text != full {
-                text.push_str("\n[what was omitted could not be kept]");
-            }
-        }
+        let text = cut(&tool, &full, budget_chars, kept);
         Ran {
             tool,
             summary,
             status: done.status,
             text,
-            output_bytes: done.output_bytes.unwrap_or(full.len() as u64),
+            output_bytes,
             full,
             spool: kept,
             marks: done.marks,
@@ -290,6 +337,39 @@ impl Tools {
             // Every alias's text is JSON (a test parses each of them).
             Some(text) => Args::parse(&call.arguments, &serde_json::from_str(&text).unwrap_or_default())?,
         };
+        if let Some(answers) = &self.answers
+            && (tool.is_outside() || (tool == Tool::Bash && !args.has("command")))
+        {
+            let answers = answers.clone();
+            let answer = answers.answer(call).await;
+            if tool.is_for_files() && answers.runs_too() {
+                let real = self.really(world, roots, spool, Asked { tool, form, args }, budget_chars).await;
+                let real = real.unwrap_or_else(|error| failed(&error));
+                let output = real.output.without(&self.options.secrets);
+                let (status, marks, changed) = (real.status, real.marks, real.changed);
+                let text = output.text().to_owned();
+                answers.ran(call, &answer, &Answer { status, text, output_bytes: 0, marks, changed });
+            }
+            return Ok(Done {
+                status: answer.status,
+                output_bytes: Some(answer.output_bytes),
+                marks: answer.marks,
+                changed: answer.changed,
+                ..Done::ok(answer.text)
+            });
+        }
+        self.really(world, roots, spool, Asked { tool, form, args }, budget_chars).await
+    }
+
+    async fn really(
+        &mut self,
+        world: &World,
+        roots: &Roots,
+        spool: &Spool,
+        asked: Asked,
+        budget_chars: usize,
+    ) -> Result<Done, ToolError> {
+        let Asked { tool, form, args } = asked;
         let at = Place { world, roots, options: &self.options };
         match tool {
             Tool::Bash => match (args.has("command"), args.has("job_id")) {
@@ -332,7 +412,7 @@ impl Tools {
                 };
                 let budget = budget_chars.min(COMMAND_CHARS);
                 let offset = args.number("offset").unwrap_or(0);
-                Ok(Done::ok(output::page(spool, &id, offset, args.number("limit"), budget)?))
+                Ok(Done::ok(page(spool, &id, offset, args.number("limit"), budget)?))
             }
             Tool::GoalComplete => {
                 let summary = args.required("summary")?.to_owned();
@@ -342,6 +422,11 @@ impl Tools {
             }
         }
     }
+}
+
+/// What the model wrote may come back in it, control characters too.
+fn failed(error: &ToolError) -> Done {
+    Done { status: error.status(), ..Done::ok(escape(format!("error: {error}").as_bytes())) }
 }
 
 /// One line about a call, from its arguments as written (they may not fit the schema).

@@ -21,7 +21,7 @@ pub(super) enum ToolError {
     Secret(String),
     /// A path that no tool may touch.
     #[error("`{path}` may not be accessed: {why}")]
-    Forbidden { path: String, why: &'static str },
+    Forbidden { path: String, why: String },
     #[error("{what} `{path}`: {}", plain(.error))]
     Io {
         what: &'static str,

@@ -8,7 +8,8 @@ use regex::bytes::Regex;
 use super::args::Args;
 use super::dispatch::{Done, Place};
 use super::error::ToolError;
-use super::output::{clip, escape, escape_line, one_line, thousands, whole_chars};
+use super::escape::{escape, escape_line};
+use super::output::{clip, one_line, thousands, whole_chars};
 use crate::world::{Exec, JobInfo};
 
 /// Most bytes that one `job-output` call gives.

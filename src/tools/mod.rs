@@ -9,10 +9,12 @@ mod args;
 mod bash;
 mod dispatch;
 mod error;
+mod escape;
 mod files;
 mod jobs;
 mod names;
 mod output;
+mod page;
 mod schema;
 mod search;
 mod tasks;
@@ -20,6 +22,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-pub use dispatch::{Ran, ToolCall, ToolOptions, Tools};
-pub use output::{cut, escape_line};
+pub use dispatch::{Answer, Answers, Ran, ToolCall, ToolOptions, Tools};
+pub use escape::escape_line;
+pub use output::{Whole, cut};
 pub use tasks::PLAN_UPDATED;

@@ -60,6 +60,26 @@ impl Tool {
         matches!(self, Tool::JobOutput | Tool::JobKill | Tool::Wait)
     }
 
+    /// Needs nothing but the files of the workspace.
+    pub(super) const fn is_for_files(self) -> bool {
+        matches!(self, Tool::FileRead | Tool::FileWrite | Tool::FileEdit | Tool::Grep | Tool::Glob)
+    }
+
+    /// Looks at the workspace or at jobs: what it gives depends on the world outside.
+    pub(super) const fn is_outside(self) -> bool {
+        matches!(
+            self,
+            Tool::FileRead
+                | Tool::FileWrite
+                | Tool::FileEdit
+                | Tool::Grep
+                | Tool::Glob
+                | Tool::JobOutput
+                | Tool::JobKill
+                | Tool::Wait
+        )
+    }
+
     /// Gives results that may be larger than a request should carry.
     pub(super) const fn spools(self) -> bool {
         matches!(self, Tool::Bash | Tool::JobOutput | Tool::FileRead | Tool::FileEdit | Tool::Grep | Tool::Glob)

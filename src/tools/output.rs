@@ -1,11 +1,12 @@
-//! What the model gets to see of an output: escaping at capture, cutting to a budget, paging through the spool.
-//!
-//! Invariant: everything here is pure but for [`page`], which reads the spool.
+//! What the model gets to see of an output: the whole of it as text, and that text cut to a budget. Pure.
 
-use std::fmt::Write;
+use std::borrow::Cow;
+use std::sync::Arc;
 
-use super::error::ToolError;
-use crate::session::Spool;
+use bytes::Bytes;
+
+use super::escape::{escape, needs_escape, raw_offset};
+use crate::world::Secrets;
 
 /// Results longer than this are written to the spool when they are produced.
 pub(super) const SPOOL_OVER_BYTES: usize = 2_000;
@@ -17,13 +18,89 @@ const GREP_CHARS: usize = 16_000;
 pub(super) const PAGE_CHARS: usize = 60_000;
 /// What a page may take besides its lines: the note that says how to read on.
 const PAGE_NOTE_CHARS: usize = 1_000;
-/// Bytes of a spooled output that `tool-output` gives when no limit is named.
-const CHUNK_BYTES: u64 = 8_000;
 /// Stands between the head and the tail of a cut command output.
 const SEAM: &str = "[...]\n";
 
+/// The whole output of a tool: as the model may read it, and as it is kept. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whole {
+    text: Arc<String>,
+    /// The bytes that the text shows, where that is another thing.
+    raw: Option<Bytes>,
+    /// Its file is on the disk: a cut may name it.
+    pub(super) filed: bool,
+}
+
+/// The text's bytes, shared.
+struct TextBytes(Arc<String>);
+
+impl AsRef<[u8]> for TextBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl Whole {
+    /// A text that has nothing to escape.
+    pub fn of_text(text: String) -> Whole {
+        Whole { text: Arc::new(text), raw: None, filed: false }
+    }
+
+    /// Captured bytes, which are escaped for the model and kept as they are.
+    pub(super) fn of_bytes(bytes: Vec<u8>) -> Whole {
+        match String::from_utf8(bytes) {
+            Ok(text) if !text.contains(needs_escape) => Whole::of_text(text),
+            Ok(text) => Whole::shown(text.into_bytes()),
+            Err(error) => Whole::shown(error.into_bytes()),
+        }
+    }
+
+    fn shown(bytes: Vec<u8>) -> Whole {
+        Whole { text: Arc::new(escape(&bytes)), raw: Some(bytes.into()), filed: false }
+    }
+
+    /// The same with secrets replaced, in the text and in what is kept.
+    pub(super) fn without(self, secrets: &Secrets) -> Whole {
+        let clean = match &self.raw {
+            Some(raw) => match secrets.redact(raw) {
+                Cow::Owned(clean) => Some(Whole::of_bytes(clean)),
+                Cow::Borrowed(_) => None,
+            },
+            None => None,
+        };
+        let clean = clean.unwrap_or(self);
+        // A secret that only shows once it is escaped: then the text is what is kept.
+        match secrets.redact_str(&clean.text) {
+            Cow::Owned(text) => Whole::of_text(text),
+            Cow::Borrowed(_) => clean,
+        }
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// How long that is which is kept of it.
+    pub fn kept_bytes(&self) -> u64 {
+        self.raw.as_ref().map_or(self.text.len(), Bytes::len) as u64
+    }
+
+    /// What is kept of it; nothing is copied.
+    pub(super) fn bytes(&self) -> Bytes {
+        match &self.raw {
+            Some(raw) => raw.clone(),
+            None => Bytes::from_owner(TextBytes(Arc::clone(&self.text))),
+        }
+    }
+
+    /// Where in what is kept the text from `at` on begins.
+    fn offset(&self, at: usize) -> usize {
+        self.raw.as_ref().map_or(at, |raw| raw_offset(raw, at))
+    }
+}
+
 /// The most characters that a tool's result may take, whatever the budget.
-fn limit_chars(tool: &str) -> usize {
+pub(super) fn limit_chars(tool: &str) -> usize {
     match tool {
         "grep" => GREP_CHARS,
         "file-read" => PAGE_CHARS + PAGE_NOTE_CHARS,
@@ -42,8 +119,10 @@ pub(super) fn fits(tool: &str, full: &str, budget_chars: usize) -> bool {
 /// footer that says how to read on. Pure; returns the text unchanged when it fits. The result is never longer than
 /// budget and footer together.
 ///
-/// `spool` is the id under which exactly `full` was kept: the footer's offset counts its bytes.
-pub fn cut(tool: &str, full: &str, budget_chars: usize, spool: Option<u64>) -> String {
+/// `spool` is the id under which it is kept: the footer's offset counts the bytes of that. A command's footer also
+/// names its file, once that is written.
+pub fn cut(tool: &str, whole: &Whole, budget_chars: usize, spool: Option<u64>) -> String {
+    let full = whole.text();
     if fits(tool, full, budget_chars) {
         return full.to_owned();
     }
@@ -63,7 +142,10 @@ pub fn cut(tool: &str, full: &str, budget_chars: usize, spool: Option<u64>) -> S
         out.push_str(&full[tail_start..]);
         end_line(&mut out);
     }
-    out.push_str(&footer(full, head_end, tail_start, spool));
+    out.push_str(&footer(whole, head_end, tail_start, spool));
+    if let Some(id) = spool.filter(|_| whole.filed && tool == "bash") {
+        out.push_str(&format!(" [whole output: spool/{id} in the session's folder]"));
+    }
     out
 }
 
@@ -103,7 +185,8 @@ fn end_line(text: &mut String) {
     }
 }
 
-fn footer(full: &str, head_end: usize, tail_start: usize, spool: Option<u64>) -> String {
+fn footer(whole: &Whole, head_end: usize, tail_start: usize, spool: Option<u64>) -> String {
+    let full = whole.text();
     let omitted = &full[head_end..tail_start];
     let (gone, all, unit) = if at_line_start(full, head_end) && at_line_start(full, tail_start) {
         (omitted.lines().count(), full.lines().count(), "lines")
@@ -112,9 +195,12 @@ fn footer(full: &str, head_end: usize, tail_start: usize, spool: Option<u64>) ->
     };
     let (gone, all) = (thousands(gone as u64), thousands(all as u64));
     match spool {
-        Some(id) => format!(
-            "[truncated: {gone} of {all} {unit} omitted; use tool-output {{\"id\":\"spool:{id}\",\"offset\":{head_end}}} to read more]"
-        ),
+        Some(id) => {
+            let offset = whole.offset(head_end);
+            format!(
+                "[truncated: {gone} of {all} {unit} omitted; use tool-output {{\"id\":\"spool:{id}\",\"offset\":{offset}}} to read more]"
+            )
+        }
         None => format!("[truncated: {gone} of {all} {unit} omitted]"),
     }
 }
@@ -128,88 +214,6 @@ pub(super) fn thousands(n: u64) -> String {
             out.push(',');
         }
         out.push(digit);
-    }
-    out
-}
-
-/// Captured bytes as text: bytes that are not UTF-8 and control characters become `\xNN`, `\r\n` becomes `\n`,
-/// terminal escape sequences go; newline and tab stay.
-pub(super) fn escape(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        escape_text(chunk.valid(), &mut out);
-        push_hex(chunk.invalid(), &mut out);
-    }
-    out
-}
-
-fn escape_text(text: &str, out: &mut String) {
-    let mut rest = text;
-    while let Some(at) = rest.find(|c: char| c.is_control() && c != '\n' && c != '\t') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let skip = if rest.starts_with("\r\n") { 1 } else { sequence_len(rest) };
-        if skip > 0 {
-            rest = &rest[skip..];
-            continue;
-        }
-        let mut chars = rest.chars();
-        let control = chars.next().map_or(0, char::len_utf8);
-        push_hex(&rest.as_bytes()[..control], out);
-        rest = chars.as_str();
-    }
-    out.push_str(rest);
-}
-
-fn push_hex(bytes: &[u8], out: &mut String) {
-    for byte in bytes {
-        // Writing to a String cannot fail.
-        let _ = write!(out, "\\x{byte:02x}");
-    }
-}
-
-/// The length of the terminal escape sequence that the text starts with; 0 when there is none.
-fn sequence_len(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    if bytes.first() != Some(&0x1b) {
-        return 0;
-    }
-    match bytes.get(1) {
-        // Control sequence: parameters, intermediates, one final byte.
-        Some(b'[') => {
-            let body = bytes[2..].iter().take_while(|b| (0x20..0x40).contains(*b)).count();
-            match bytes.get(2 + body) {
-                Some(0x40..=0x7e) => body + 3,
-                _ => 0,
-            }
-        }
-        // Operating system command (titles, links): up to BEL or ESC \ on the same line.
-        Some(b']') => {
-            let body = bytes[2..].iter().take(2_048).take_while(|b| !matches!(b, 0x07 | 0x1b | b'\n')).count();
-            match (bytes.get(2 + body), bytes.get(3 + body)) {
-                (Some(0x07), _) => body + 3,
-                (Some(0x1b), Some(b'\\')) => body + 4,
-                _ => 0,
-            }
-        }
-        // Character set.
-        Some(b'(' | b')') if bytes.get(2).is_some_and(u8::is_ascii_alphanumeric) => 3,
-        _ => 0,
-    }
-}
-
-/// A name or path on one line: like `escape`, but newline and tab are escaped too.
-pub fn escape_line(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() {
-                push_hex(c.encode_utf8(&mut [0; 4]).as_bytes(), &mut out);
-            } else {
-                out.push(c);
-            }
-        }
-        push_hex(chunk.invalid(), &mut out);
     }
     out
 }
@@ -256,67 +260,52 @@ pub(super) fn whole_chars(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// `tool-output`: a chunk of a spooled output, at most `budget_chars` long with its header.
-pub(super) fn page(
-    spool: &Spool,
-    id: &str,
-    offset: u64,
-    limit: Option<u64>,
-    budget_chars: usize,
-) -> Result<String, ToolError> {
-    let number = id.strip_prefix("spool:").unwrap_or(id);
-    let digits = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-    let Some(number) = number.parse::<u64>().ok().filter(|_| digits) else {
-        return Err(ToolError::argument("id", "must be `spool:N` or `N` as a footer names it"));
-    };
-    // The header takes less than 100 characters; at least one character is given in any case.
-    let most = limit_chars("tool-output").min(budget_chars).saturating_sub(100).max(4) as u64;
-    let limit = limit.unwrap_or(CHUNK_BYTES).min(most).max(1);
-    let unknown = || ToolError::Failed(format!("no output `spool:{number}` in this session"));
-    let failed = |error| ToolError::Failed(format!("read `spool:{number}`: {error}"));
-    // Up to three bytes before, in case the offset lies inside a character, and as many behind.
-    let lead = offset.min(3);
-    let (bytes, size) = spool.read(number, offset - lead, limit as usize + 6).map_err(failed)?.ok_or_else(unknown)?;
-    let mut start = (lead as usize).min(bytes.len());
-    while start > 0 && is_inside(&bytes, start) {
-        start -= 1;
-    }
-    let end = (lead as usize).saturating_add(limit as usize).min(bytes.len()).max(start);
-    let mut chunk = &bytes[start..end];
-    if (offset - lead) + (end as u64) < size {
-        let whole = whole_chars(chunk);
-        // A limit below one character's length still gives that character, or nothing would ever move.
-        let more = (end..=bytes.len()).find(|end| std::str::from_utf8(&bytes[start..*end]).is_ok());
-        chunk = match (whole, more) {
-            (0, Some(end)) => &bytes[start..end],
-            (0, None) => chunk,
-            (whole, _) => &chunk[..whole],
-        };
-    }
-    let next = (offset - lead + start as u64 + chunk.len() as u64).min(size);
-    let state = if next < size { "more available" } else { "end of output" };
-    Ok(format!("output=spool:{number} size={size} next_offset={next} ({state})\n{}", escape(chunk)))
-}
-
-/// Whether the position lies inside a valid character (and not only among stray continuation bytes).
-fn is_inside(bytes: &[u8], at: usize) -> bool {
-    (1..=3.min(at)).any(|back| {
-        let lead = bytes[at - back];
-        let len = match lead {
-            0xc2..=0xdf => 2,
-            0xe0..=0xef => 3,
-            0xf0..=0xf4 => 4,
-            _ => 0,
-        };
-        len > back && bytes.get(at - back..at - back + len).is_some_and(|c| std::str::from_utf8(c).is_ok())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn cut(tool: &str, full: &str, budget_chars: usize, spool: Option<u64>) -> String {
+        super::cut(tool, &Whole::of_text(full.to_owned()), budget_chars, spool)
+    }
+
+    #[test]
+    fn the_offset_counts_the_bytes_that_are_kept() {
+        let line = b"\x1b[32mok\x1b[0m \x00\xff\r\n";
+        let whole = Whole::of_bytes(line.repeat(1_000));
+        assert_eq!(whole.text(), "ok \\x00\\xff\n".repeat(1_000));
+        assert_eq!(whole.bytes(), line.repeat(1_000));
+        let text = super::cut("grep", &whole, 120, Some(4));
+        assert_eq!(
+            text,
+            format!(
+                "{}[truncated: 990 of 1,000 lines omitted; use tool-output {{\"id\":\"spool:4\",\"offset\":{}}} to read more]",
+                "ok \\x00\\xff\n".repeat(10),
+                line.len() * 10
+            )
+        );
+    }
+
+    #[test]
+    fn only_a_command_names_its_file_and_only_once_it_is_there() {
+        let whole = Whole::of_text("line\n".repeat(100));
+        let filed = Whole { filed: true, ..whole.clone() };
+        let names = |tool, whole| {
+            super::cut(tool, whole, 60, Some(3)).ends_with("[whole output: spool/3 in the session's folder]")
+        };
+        assert!(names("bash", &filed) && !names("bash", &whole) && !names("grep", &filed));
+    }
+
+    #[test]
+    fn secrets_are_replaced_in_what_is_kept_too() {
+        let secrets = Secrets::new([("KEY".to_owned(), "s3cr3t-value-long".to_owned())]);
+        let whole = Whole::of_bytes(b"\x00 s3cr3t-value-long".to_vec()).without(&secrets);
+        assert_eq!(whole.text(), "\\x00 \u{ab}secret:KEY\u{bb}");
+        assert_eq!(whole.bytes(), "\0 \u{ab}secret:KEY\u{bb}".as_bytes());
+        let whole = Whole::of_bytes(b"s3cr3t-\x1b[0mvalue-long".to_vec()).without(&secrets);
+        assert_eq!(whole.bytes(), "\u{ab}secret:KEY\u{bb}".as_bytes(), "what shows it is not kept");
+    }
 
     #[test]
     fn what_fits_is_unchanged_and_the_footer_names_lines_and_offset() {
@@ -356,42 +345,9 @@ mod tests {
     }
 
     #[test]
-    fn captured_bytes_are_escaped() {
-        assert_eq!(escape(b"a\r\nb\tc\n"), "a\nb\tc\n");
-        assert_eq!(escape(b"\x00\x07\x7f\r"), "\\x00\\x07\\x7f\\x0d");
-        assert_eq!(escape(b"ok \xff\xc3("), "ok \\xff\\xc3(");
-        assert_eq!(escape("\u{9b}ä".as_bytes()), "\\xc2\\x9bä");
-        assert_eq!(escape(b"\x1b[1;31mred\x1b[0m \x1b]0;title\x07x \x1b(By"), "red x y");
-        assert_eq!(escape(b"\x1b[\n \x1b]open\n"), "\\x1b[\n \\x1b]open\n");
-        assert_eq!(escape_line(b"a\nb\xff"), "a\\x0ab\\xff");
-    }
-
-    #[test]
     fn one_line_has_no_control_characters_and_is_short() {
         assert_eq!(one_line("  cargo\n\ttest \x1b[1m ", 120), "cargo test [1m");
         assert_eq!(one_line(&"x".repeat(200), 120), format!("{}…", "x".repeat(119)));
-    }
-
-    fn spool_of(body: &[u8]) -> (tempfile::TempDir, Spool) {
-        let dir = tempfile::tempdir().expect("a folder");
-        let spool = Spool::new(dir.path().join("spool"));
-        assert_eq!(spool.put(body).expect("a body"), 1);
-        (dir, spool)
-    }
-
-    #[test]
-    fn a_spooled_output_is_paged_by_bytes_at_character_borders() {
-        let (_dir, spool) = spool_of("aäbc".as_bytes());
-        let read = |id: &str, offset, limit| page(&spool, id, offset, limit, 9_999);
-        assert_eq!(
-            read("spool:1", 0, Some(2)).expect("a page"),
-            "output=spool:1 size=5 next_offset=1 (more available)\na"
-        );
-        assert_eq!(read("1", 1, Some(1)).expect("a page"), "output=spool:1 size=5 next_offset=3 (more available)\nä");
-        assert_eq!(read("1", 2, Some(8)).expect("a page"), "output=spool:1 size=5 next_offset=5 (end of output)\näbc");
-        assert_eq!(read("1", 3, None).expect("a page"), "output=spool:1 size=5 next_offset=5 (end of output)\nbc");
-        assert_eq!(read("1", 99, None).expect("a page"), "output=spool:1 size=5 next_offset=5 (end of output)\n");
-        assert!(read("2", 0, None).is_err() && read("spool:", 0, None).is_err() && read("+1", 0, None).is_err());
     }
 
     proptest! {
@@ -419,30 +375,6 @@ mod tests {
                     prop_assert_eq!(full[..offset].trim_end_matches('\n'), head.trim_end_matches('\n'));
                 }
             }
-        }
-
-        #[test]
-        fn pages_put_together_are_the_whole_output(body in "[aä☃😀\n]{1,80}", limit in 1u64..9) {
-            let (_dir, spool) = spool_of(body.as_bytes());
-            let (mut got, mut offset) = (String::new(), 0);
-            loop {
-                let text = page(&spool, "1", offset, Some(limit), 10_000).expect("a page");
-                let (header, chunk) = text.split_once('\n').expect("a header");
-                got.push_str(chunk);
-                let next = header.split_once("next_offset=").expect("a next offset").1;
-                let next: u64 = next[..next.find(' ').expect("a state")].parse().expect("a number");
-                if header.ends_with("(end of output)") {
-                    break;
-                }
-                prop_assert!(next > offset);
-                offset = next;
-            }
-            prop_assert_eq!(got, body);
-        }
-
-        #[test]
-        fn escaped_text_has_no_control_characters(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(!escape(&bytes).contains(|c: char| c.is_control() && c != '\n' && c != '\t'));
         }
     }
 }

@@ -13,9 +13,10 @@ use ignore::types::{Types, TypesBuilder};
 use super::args::Args;
 use super::dispatch::{Done, Place};
 use super::error::ToolError;
-use super::files::{File, Guard};
-use super::output::{clip, escape, escape_line, thousands};
-use crate::world::WalkOptions;
+use super::escape::{escape, escape_line};
+use super::files::{Access, File, Guard};
+use super::output::{clip, thousands};
+use crate::world::{WalkOptions, beneath};
 
 const DEFAULT_RESULTS: u64 = 500;
 const MAX_RESULTS: u64 = 10_000;
@@ -49,13 +50,15 @@ fn candidates(at: Place<'_>, guard: &Guard<'_>, folder: &File) -> (Vec<Candidate
         let everything = WalkOptions { gitignore: false, ..options };
         (found, errors) = at.world.dir.walk(&folder.real, everything);
     }
+    // By bytes, in whichever order it was listed.
+    found.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
     let files = found
         .into_iter()
         .map(|relative| {
             let real = folder.real.join(&relative);
             Candidate { label: guard.label(&real), real, relative }
         })
-        .filter(|file| !guard.is_own(&file.real))
+        .filter(|file| guard.refusal(&file.real, Access::Read).is_none())
         .collect();
     (files, errors.iter().map(|error| guard.message(error)).collect())
 }
@@ -71,7 +74,9 @@ fn matcher_of(field: &'static str, pattern: &str) -> Result<GlobMatcher, ToolErr
 /// `glob`: files by pattern, or one folder's entries.
 pub(super) fn glob(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
     let guard = at.guard();
-    let folder = File::at(&guard, args.text("path").unwrap_or("."))?;
+    let path = args.text("path").unwrap_or(".");
+    let access = if args.text("pattern").is_some() { Access::Read } else { Access::List };
+    let folder = File::at(&guard, path, access)?;
     let missing = || ToolError::Failed(format!("`{}` does not exist", folder.label));
     let metadata = folder.metadata()?.ok_or_else(missing)?;
     let Some(pattern) = args.text("pattern") else {
@@ -98,7 +103,7 @@ fn list(at: Place<'_>, guard: &Guard<'_>, folder: &File, is_dir: bool) -> Result
     let entries = at.world.dir.list(&folder.real).map_err(|error| folder.failed("list", error))?;
     let names: Vec<String> = entries
         .into_iter()
-        .filter(|entry| !guard.is_own(&folder.real.join(&entry.name)))
+        .filter(|entry| guard.refusal(&folder.real.join(&entry.name), Access::List).is_none())
         .map(|entry| {
             let kind = match (entry.is_dir, entry.is_symlink) {
                 (_, true) => "@",
@@ -154,7 +159,7 @@ pub(super) fn grep(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
     let types = args.text("type").map(types_of).transpose()?;
     let glob = args.text("glob").map(name_glob).transpose()?;
     let guard = at.guard();
-    let folder = File::at(&guard, args.text("path").unwrap_or("."))?;
+    let folder = File::at(&guard, args.text("path").unwrap_or("."), Access::Read)?;
     let missing = || ToolError::Failed(format!("`{}` does not exist", folder.label));
     let metadata = folder.metadata()?.ok_or_else(missing)?;
     let (files, mut errors) = if metadata.is_dir() {
@@ -180,7 +185,9 @@ pub(super) fn grep(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
             continue;
         }
         let mut hits = Hits::new(&file.label, context, if mode == Mode::Content { found.room() } else { 0 });
-        match searcher.search_path(&matcher, &file.real, &mut hits) {
+        let searched =
+            beneath::open_to_read(&file.real).and_then(|open| searcher.search_file(&matcher, &open, &mut hits));
+        match searched {
             Ok(()) if !hits.binary => found.add(&file.label, &hits),
             Ok(()) if files.len() == 1 && !metadata.is_dir() => {
                 return Err(ToolError::Failed(format!("`{}` is binary", folder.label)));

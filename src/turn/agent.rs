@@ -57,6 +57,9 @@ pub struct TurnDone {
     pub why: Option<String>,
 }
 
+/// Hears the id of a call, and its tool with what it was about.
+pub type Changed = Rc<dyn Fn(&str, &str)>;
+
 /// Everything an agent is made of.
 pub struct AgentParts {
     pub world: World,
@@ -82,6 +85,8 @@ pub struct AgentParts {
     pub steering: Rc<RefCell<VecDeque<String>>>,
     /// How many messages the judge may want to see.
     pub recent: usize,
+    /// Told each call that can have changed the workspace, when it is over: its id, and the tool with what it was about.
+    pub changed: Changed,
     /// The note that little is left, when that is so.
     pub pressing: Rc<dyn Fn() -> Option<String>>,
 }
@@ -218,6 +223,7 @@ impl Agent {
     /// What reaches the agent between two steps: steering, exits of jobs, notes.
     fn boundary(&mut self, turn: &mut Turn) -> Result<(), SessionError> {
         let before_call = self.parts.gateway.ledger(|ledger| ledger.next_n(Lane::Agent));
+        self.parts.session.tell_spool()?;
         loop {
             let next = self.parts.steering.borrow_mut().pop_front();
             let Some(text) = next else { break };

@@ -72,6 +72,7 @@ fn level(sizes: &[u64], budget: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::event::ToolStatus;
+    use crate::tools::Whole;
 
     fn ran(text: String) -> Ran {
         Ran {
@@ -79,7 +80,7 @@ mod tests {
             summary: String::new(),
             status: ToolStatus::Ok,
             output_bytes: text.len() as u64,
-            full: text.clone(),
+            full: Whole::of_text(text.clone()),
             text,
             spool: Some(1),
             marks: Vec::new(),

@@ -78,6 +78,8 @@ pub struct GitState {
     /// What differs from HEAD, untracked files too (a wholly untracked folder is one entry, with a closing slash);
     /// relative to the workspace, sorted.
     pub dirty: Vec<String>,
+    /// The folder of the workspace inside the repository; `None` at its top.
+    pub prefix: Option<String>,
 }
 
 impl Git {
@@ -103,7 +105,9 @@ impl Git {
             .collect();
         dirty.sort();
         let dirty = dirty.into_iter().map(|path| String::from_utf8_lossy(&path).into_owned()).collect();
-        Ok(Some(GitState { head: head.commit, branch: head.branch, dirty }))
+        let prefix = String::from_utf8_lossy(prefix.strip_suffix(b"/").unwrap_or(&prefix)).into_owned();
+        let prefix = (!prefix.is_empty()).then_some(prefix);
+        Ok(Some(GitState { head: head.commit, branch: head.branch, dirty, prefix }))
     }
 
     /// HEAD alone, read from the files of `.git` without starting a process (`None`: no repository or no commit).
@@ -173,6 +177,43 @@ impl Git {
         }
         (changes.insertions, changes.deletions) = (Some(insertions), Some(deletions));
         Ok((changes, patch))
+    }
+
+    /// The settings of a configuration file with this content, in its order, its includes left alone: names as git
+    /// gives them (section and key in lower case), values empty where there are none. `Ok(None)`: git cannot read it.
+    pub async fn settings(
+        &self,
+        world: &World,
+        content: &[u8],
+    ) -> Result<Option<Vec<(String, String)>>, WorkspaceError> {
+        private_folder(&self.scratch)?;
+        let file = self.scratch.join("settings");
+        fs::write(&file, content).map_err(WorkspaceError::io("write", &file))?;
+        // The user's own configuration is not asked, and no repository is looked for: it may be what is broken.
+        let none = utf8(&self.scratch.join("none"))?;
+        let env = [("GIT_DIR", none.as_str()), ("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let file = utf8(&file)?;
+        let args = ["config", "--file", &file, "--no-includes", "--list", "-z"];
+        // 128: it is not valid.
+        let Some(listed) = self.answer_or(world, &args, &env, &[0], &[128]).await? else { return Ok(None) };
+        let entries = listed.split(|byte| *byte == 0).filter(|entry| !entry.is_empty());
+        let pair = |entry: &[u8]| {
+            let entry = String::from_utf8_lossy(entry).into_owned();
+            match entry.split_once('\n') {
+                Some((name, value)) => (name.to_owned(), value.to_owned()),
+                None => (entry, String::new()),
+            }
+        };
+        Ok(Some(entries.map(pair).collect()))
+    }
+
+    /// The content of a file of the workspace as it is at a commit, replacements aside. `Ok(None)`: the commit or the
+    /// file is not there.
+    pub async fn blob(&self, world: &World, reference: &str, name: &str) -> Result<Option<Vec<u8>>, WorkspaceError> {
+        let object = format!("{reference}:./{name}");
+        let env = [("GIT_NO_REPLACE_OBJECTS".to_owned(), "1".to_owned())];
+        self.answer_or(world, &["cat-file", "blob", &object], &env, &[0], &[128]).await
     }
 
     fn repository(&self) -> Option<Repository> {
@@ -276,14 +317,26 @@ impl Git {
     }
 
     /// Runs git in the workspace; what it printed, `None` when that was too long to keep.
-    ///
-    /// Errors go to a file: the one pipe of a command would mix them into the answer.
     async fn answer(
         &self,
         world: &World,
         args: &[&str],
         env: &[(String, String)],
         allowed: &[i32],
+    ) -> Result<Option<Vec<u8>>, WorkspaceError> {
+        self.answer_or(world, args, env, allowed, &[]).await
+    }
+
+    /// The same; `None` too when it ends with a status of `none`.
+    ///
+    /// Errors go to a file: the one pipe of a command would mix them into the answer.
+    async fn answer_or(
+        &self,
+        world: &World,
+        args: &[&str],
+        env: &[(String, String)],
+        allowed: &[i32],
+        none: &[i32],
     ) -> Result<Option<Vec<u8>>, WorkspaceError> {
         private_folder(&self.scratch)?;
         let errors = self.scratch.join("git-errors");
@@ -321,6 +374,7 @@ impl Git {
         })?;
         match finished.ending {
             Ending::Exited(status) if allowed.contains(&status) => {}
+            Ending::Exited(status) if none.contains(&status) => return Ok(None),
             Ending::Exited(127) => return Err(WorkspaceError::Git("git is not installed".into())),
             Ending::Exited(status) => {
                 let words = fs::read(&errors).unwrap_or_default();

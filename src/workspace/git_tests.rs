@@ -61,7 +61,10 @@ fn the_state_names_head_branch_and_dirty_files() {
     let sample = Sample::new();
     let commit = sample.sh("git rev-parse HEAD").trim().to_owned();
     let state = wait(sample.git().state(&world())).unwrap().unwrap();
-    assert_eq!(state, GitState { head: Some(commit.clone()), branch: Some("main".into()), dirty: vec![] });
+    assert_eq!(
+        state,
+        GitState { head: Some(commit.clone()), branch: Some("main".into()), dirty: vec![], prefix: None }
+    );
     sample.sh(EVERYTHING);
     let state = wait(sample.git().state(&world())).unwrap().unwrap();
     let dirty = [
@@ -100,7 +103,7 @@ fn detached_unborn_and_absent_are_told_apart() {
     sh(&work, "git init -q -b main . && printf x > y");
     let git = Git::new(Roots::same(work.clone()), dir.path().join("scratch2"));
     let state = wait(git.state(&world())).unwrap().unwrap();
-    assert_eq!(state, GitState { head: None, branch: Some("main".into()), dirty: vec!["y".into()] });
+    assert_eq!(state, GitState { head: None, branch: Some("main".into()), dirty: vec!["y".into()], prefix: None });
     let base = wait(git.snapshot(&world())).unwrap().unwrap();
     sh(&work, "printf z > y; printf 1 > two");
     let (changes, patch) = wait(git.changes(&world(), &base)).unwrap();

@@ -1,9 +1,12 @@
 //! What stands in the workspace, and what changed: content digests, protected files, the user's git, private copies.
 //!
-//! Invariant: nothing here ever writes into the user's workspace or `.git`. Listing goes through `Dir`, processes
+//! Invariant: nothing here ever writes into the user's workspace or `.git`, but for `tripwire`, which puts back what a
+//! command must not have changed. Listing goes through `Dir`, processes
 //! through `Exec`. Called by the goal loop (progress, policy, changes) and the command line.
 
+mod base;
 mod copy;
+mod effects;
 mod git;
 mod protect;
 mod repository;
@@ -11,11 +14,16 @@ mod stamp;
 #[cfg(test)]
 mod testing;
 mod tree;
+mod tripwire;
 
+pub use crate::session::FileKind as BaseKind;
+pub use base::{BASE_FILE, Base, BaseFile};
 pub use copy::copy;
 pub use git::{Git, GitState};
 pub use protect::Protected;
-pub use tree::{Tree, changed_files};
+pub use repository::repository_top;
+pub use tree::{Listed, Listings, Tree, changed_files};
+pub use tripwire::{Tampered, Tripwire};
 
 /// Why the workspace could not be read, compared or copied.
 #[derive(Debug, thiserror::Error)]

@@ -102,6 +102,11 @@ impl Protected {
         Ok(names.into_iter().collect())
     }
 
+    /// The files that are guarded, for whoever looks at them between two comparisons.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.guarded.keys()
+    }
+
     fn guard(&mut self, path: PathBuf, name: String) {
         self.guarded.entry(path).or_insert(Guarded { name, was: Was::Gone, stamp: None });
     }

@@ -28,6 +28,11 @@ pub(super) struct Head {
     pub commit: Option<String>,
 }
 
+/// The top folder of the repository that a folder belongs to, as its files show it.
+pub fn repository_top(folder: &Path) -> Option<PathBuf> {
+    Repository::around(folder).map(|repository| repository.top)
+}
+
 impl Repository {
     /// The repository that `dir` belongs to: its own, or that of the nearest folder above.
     pub fn around(dir: &Path) -> Option<Repository> {

@@ -14,6 +14,8 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use sha2::{Digest, Sha256};
 
+use crate::session::FileKind;
+
 /// A sha256.
 pub(super) type Hash = [u8; 32];
 
@@ -47,6 +49,30 @@ impl Kind {
             Kind::Symlink => b'l',
             Kind::Repository => b'r',
             Kind::Special => b's',
+        }
+    }
+}
+
+impl From<Kind> for FileKind {
+    fn from(kind: Kind) -> FileKind {
+        match kind {
+            Kind::File => FileKind::File,
+            Kind::Executable => FileKind::Executable,
+            Kind::Symlink => FileKind::Symlink,
+            Kind::Repository => FileKind::Repository,
+            Kind::Special => FileKind::Special,
+        }
+    }
+}
+
+impl From<FileKind> for Kind {
+    fn from(kind: FileKind) -> Kind {
+        match kind {
+            FileKind::File => Kind::File,
+            FileKind::Executable => Kind::Executable,
+            FileKind::Symlink => Kind::Symlink,
+            FileKind::Repository => Kind::Repository,
+            FileKind::Special => Kind::Special,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256};
@@ -30,7 +31,19 @@ pub struct Tree {
     /// Built when asked for: most workspaces are git repositories, and nobody asks.
     files: OnceCell<BTreeMap<PathBuf, String>>,
     unread: Vec<String>,
+    /// Where it is told instead of read.
+    told: Option<Listings>,
 }
+
+/// A workspace's listing as it was once: its digest, and of its files those that count.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    pub digest: Option<String>,
+    pub files: BTreeMap<PathBuf, String>,
+}
+
+/// Gives one recorded listing after another.
+pub type Listings = Rc<dyn Fn() -> Option<Listed>>;
 
 #[derive(Debug)]
 struct Entry {
@@ -52,11 +65,37 @@ impl Tree {
             .filter(|path| !path.as_os_str().is_empty())
             .collect();
         excluded.push(PathBuf::from(".spettro/sessions"));
-        Tree { roots, excluded, entries: Vec::new(), files: OnceCell::new(), unread: Vec::new() }
+        Tree { roots, excluded, entries: Vec::new(), files: OnceCell::new(), unread: Vec::new(), told: None }
+    }
+
+    /// A tree that reads nothing: each digest is the next of these listings.
+    pub fn told(listings: Listings) -> Tree {
+        let roots = Roots::same(PathBuf::new());
+        Tree {
+            roots,
+            excluded: Vec::new(),
+            entries: Vec::new(),
+            files: OnceCell::new(),
+            unread: Vec::new(),
+            told: Some(listings),
+        }
+    }
+
+    /// Whether it is told by a recording, and knows no files but those that count.
+    pub const fn is_told(&self) -> bool {
+        self.told.is_some()
     }
 
     /// The content digest now (sha256 hex): over the sorted paths, each with its kind and content digest.
     pub fn digest(&mut self, world: &World) -> Result<String, WorkspaceError> {
+        if let Some(listings) = &self.told {
+            let listed = listings().unwrap_or_default();
+            self.files = OnceCell::from(listed.files);
+            return listed.digest.ok_or_else(|| {
+                let error = std::io::Error::other("it had no digest when it was recorded");
+                WorkspaceError::io("list the workspace", &self.roots.shown)(error)
+            });
+        }
         let root = self.roots.real.clone();
         // An error, not an empty tree: «nothing there» would look like a change.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -138,20 +177,39 @@ impl Tree {
         self.files.get_or_init(list)
     }
 
+    /// All paths as of the last `digest`, sorted by their bytes.
+    pub(super) fn listed(&self) -> impl Iterator<Item = (&Path, Kind, String)> {
+        self.entries.iter().map(|entry| (entry.path.as_path(), entry.kind, hex(&entry.hash)))
+    }
+
+    /// Path, kind and digest of everything as of the last `digest`, sorted by the bytes of the paths.
+    pub(super) fn states(&self) -> Vec<(PathBuf, Kind, Hash)> {
+        self.entries.iter().map(|entry| (entry.path.clone(), entry.kind, entry.hash)).collect()
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.roots.real
+    }
+
     /// What the last `digest` could not read, as a person may be told.
     pub fn unread(&self) -> &[String] {
         &self.unread
     }
 
     fn whole(&self) -> String {
-        let mut hash = Sha256::new();
-        for entry in &self.entries {
-            hash.update(bytes(&entry.path));
-            hash.update([0, entry.kind.tag(), 0]);
-            hash.update(entry.hash);
-        }
-        hex(&hash.finalize())
+        whole(self.entries.iter().map(|entry| (entry.path.as_path(), entry.kind, &entry.hash)))
     }
+}
+
+/// The digest of a workspace that holds this, sorted by the bytes of the paths.
+pub(super) fn whole<'a>(states: impl Iterator<Item = (&'a Path, Kind, &'a Hash)>) -> String {
+    let mut digest = Sha256::new();
+    for (path, kind, hash) in states {
+        digest.update(bytes(path));
+        digest.update([0, kind.tag(), 0]);
+        digest.update(hash);
+    }
+    hex(&digest.finalize())
 }
 
 impl Entry {
@@ -166,7 +224,7 @@ impl Entry {
     }
 }
 
-fn bytes(path: &Path) -> &[u8] {
+pub(super) fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 

@@ -4,6 +4,7 @@
 //! Invariant: port traits live here and nowhere else; no other room reads a clock, an environment variable, a
 //! directory listing or a random number by itself. Every room may use this one.
 
+pub mod beneath;
 mod halt;
 mod paths;
 mod ports;
@@ -11,7 +12,7 @@ mod real;
 mod secrets;
 
 pub use halt::{Halt, Why};
-pub use paths::{Roots, home_dir};
+pub use paths::{Roots, account_home, home_dir, user_home};
 pub use ports::{
     Body, Boxed, Captured, Clock, Command, CommandKind, Dir, DirEntry, Ending, Env, Exec, ExecError, Finished,
     HttpBody, HttpRequest, HttpResponse, Ids, JobInfo, JobState, KeyAt, Leftover, Tag, Transport, TransportError,

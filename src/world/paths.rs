@@ -43,15 +43,19 @@ pub fn home_dir(env: &dyn Env) -> Option<PathBuf> {
     if let Some(home) = env.var("SPETTRO_HOME").filter(|home| !home.is_empty()) {
         return Some(PathBuf::from(home));
     }
-    let home = match env.var("HOME").filter(|home| !home.is_empty()) {
-        Some(home) => PathBuf::from(home),
-        None => account_home()?,
-    };
-    Some(home.join(".spettro"))
+    Some(user_home(env)?.join(".spettro"))
+}
+
+/// The user's home directory: HOME, or what the account database says.
+pub fn user_home(env: &dyn Env) -> Option<PathBuf> {
+    match env.var("HOME").filter(|home| !home.is_empty()) {
+        Some(home) => Some(PathBuf::from(home)),
+        None => account_home(),
+    }
 }
 
 /// The home directory that the account database names for the effective user.
-fn account_home() -> Option<PathBuf> {
+pub fn account_home() -> Option<PathBuf> {
     let uid = rustix::process::geteuid().as_raw().to_string();
     let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
     accounts.lines().find_map(|line| {

@@ -186,6 +186,27 @@ impl Captured {
     pub fn total_bytes(&self) -> u64 {
         self.head.len() as u64 + self.omitted_bytes + self.tail.len() as u64
     }
+
+    /// Start and end in one, between them a line that says how much is missing.
+    pub fn joined(&self) -> Vec<u8> {
+        let mut joined = self.head.clone();
+        if self.omitted_bytes > 0 {
+            joined.extend_from_slice(format!("\n[{} bytes omitted]\n", self.omitted_bytes).as_bytes());
+        }
+        joined.extend_from_slice(&self.tail);
+        joined
+    }
+
+    /// An output of which so much was kept, read back from a text that begins with it: its start, where something is
+    /// missing one line that says so, its end. `None` when the text is too short for that.
+    pub fn within(text: &[u8], head_bytes: usize, omitted_bytes: u64, tail_bytes: usize) -> Option<Captured> {
+        let (head, mut rest) = text.split_at_checked(head_bytes)?;
+        if omitted_bytes > 0 {
+            rest = rest.strip_prefix(b"\n").unwrap_or(rest);
+            rest = &rest[rest.iter().position(|byte| *byte == b'\n')? + 1..];
+        }
+        Some(Captured { head: head.to_vec(), omitted_bytes, tail: rest.get(..tail_bytes)?.to_vec() })
+    }
 }
 
 /// How a command ended.
@@ -365,6 +386,11 @@ pub trait Clock {
 /// Chance, per purpose, so that one more draw for one purpose does not move the others.
 pub trait Ids {
     fn draw(&self, purpose: &'static str) -> u64;
+
+    /// What every draw follows from, as hex, so that a replay can draw the same; `None` when nothing can be told.
+    fn seed(&self) -> Option<String> {
+        None
+    }
 }
 
 /// spettro's own environment.

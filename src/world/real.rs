@@ -68,9 +68,25 @@ impl RealIds {
         io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut seed)?;
         Ok(RealIds { seed, drawn: RefCell::default() })
     }
+
+    /// From what [`Ids::seed`] told; `None` when it is no such text.
+    pub fn from_hex(seed: &str) -> Option<RealIds> {
+        let mut bytes = [0u8; 32];
+        if seed.len() != 2 * bytes.len() || !seed.is_ascii() {
+            return None;
+        }
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&seed[2 * index..2 * index + 2], 16).ok()?;
+        }
+        Some(RealIds { seed: bytes, drawn: RefCell::default() })
+    }
 }
 
 impl Ids for RealIds {
+    fn seed(&self) -> Option<String> {
+        Some(self.seed.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
     fn draw(&self, purpose: &'static str) -> u64 {
         let mut drawn = self.drawn.borrow_mut();
         let count = drawn.entry(purpose).or_insert(0);

@@ -70,6 +70,13 @@ impl Secrets {
         self.table().is_none()
     }
 
+    /// The names, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let table = self.table();
+        let names: BTreeSet<&String> = table.iter().flat_map(|table| table.values.values()).collect();
+        names.into_iter().cloned().collect()
+    }
+
     /// True when `value` is a secret as a whole.
     pub fn is_secret(&self, value: &str) -> bool {
         self.table().is_some_and(|table| {
@@ -111,7 +118,7 @@ impl Secrets {
 
     /// For bytes that arrive in chunks.
     pub fn redactor(&self) -> Redactor {
-        Redactor { table: self.table(), held: Vec::new() }
+        Redactor { secrets: self.clone(), held: Vec::new() }
     }
 }
 
@@ -192,16 +199,16 @@ impl Table {
 }
 
 /// Replaces secrets in a stream, also those that lie across chunk borders. It holds back only what could still
-/// become a secret, so ordinary text passes at once.
+/// become a secret, so ordinary text passes at once. It knows a secret from the moment on at which it became one.
 pub struct Redactor {
-    table: Option<Arc<Table>>,
+    secrets: Secrets,
     held: Vec<u8>,
 }
 
 impl Redactor {
     /// Takes the next chunk; returns what is safe by now.
     pub fn push<'a>(&mut self, chunk: &'a [u8]) -> Cow<'a, [u8]> {
-        let Some(table) = &self.table else { return Cow::Borrowed(chunk) };
+        let Some(table) = self.secrets.table() else { return Cow::Borrowed(chunk) };
         if self.held.is_empty() && table.open_end(chunk, 0) == chunk.len() && !table.matcher.is_match(chunk) {
             return Cow::Borrowed(chunk);
         }
@@ -220,7 +227,7 @@ impl Redactor {
     /// The end of the stream: returns what was held back.
     pub fn flush(&mut self) -> Vec<u8> {
         let held = std::mem::take(&mut self.held);
-        let Some(table) = &self.table else { return held };
+        let Some(table) = self.secrets.table() else { return held };
         let mut out = Vec::with_capacity(held.len());
         table.replace(&held, held.len(), &mut out);
         out
@@ -367,6 +374,11 @@ mod tests {
         assert_eq!(text(&clone, "x sk-later-than-all y"), "x «secret:LATE_KEY» y");
         first.add("OTHER_KEY", "sk-another-one\n");
         assert_eq!(text(&clone, "sk-another-one sk-later-than-all"), "«secret:OTHER_KEY» «secret:LATE_KEY»");
+        let mut stream = clone.redactor();
+        assert_eq!(&*stream.push(b"before\n"), b"before\n");
+        first.add("THIRD_KEY", "sk-while-it-streams");
+        assert_eq!(&*stream.push(b"sk-while-it-"), b"");
+        assert_eq!(String::from_utf8_lossy(&stream.push(b"streams\n")), "«secret:THIRD_KEY»\n");
     }
 
     #[test]

@@ -191,6 +191,8 @@ fn stop_lets_the_running_call_finish_and_a_signal_does_not_wait_for_it() {
 #[test]
 fn commands_of_the_run_may_not_control_it() {
     let sandbox = Sandbox::new();
+    // Confined they do not even find the session.
+    sandbox.set("SPETTRO_SANDBOX_FILES", "off");
     let spettro = env!("CARGO_BIN_EXE_spettro");
     let escape = format!("setsid {spettro} stop latest </dev/null >out 2>&1; echo $? >>out");
     let provider = Script::new()

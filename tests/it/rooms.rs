@@ -19,6 +19,7 @@ pub const MAY_USE: &[(&str, &[&str])] = &[
     ("memory", &["event", "world", "model", "session"]),
     ("model", &["event", "world", "session"]),
     ("process", &["event", "world"]),
+    ("replay", &["event", "world", "cassette", "goal", "model", "process", "session", "tools", "workspace"]),
     ("report", &["event"]),
     ("session", &["event", "world"]),
     ("tools", &["event", "world", "process", "session", "memory", "workspace"]),

@@ -36,7 +36,16 @@ pub struct Sandbox {
 
 impl Sandbox {
     pub fn new() -> Sandbox {
-        let root = tempfile::Builder::new().prefix("spettro-test-").tempdir().expect("a temporary folder");
+        Sandbox::within(tempfile::Builder::new().prefix("spettro-test-").tempdir().expect("a temporary folder"))
+    }
+
+    /// At `/tmp/NAME`, for what is recorded to be kept: it names no machine. One at a time.
+    pub fn named(name: &str) -> Sandbox {
+        let mut builder = tempfile::Builder::new();
+        Sandbox::within(builder.prefix(name).rand_bytes(0).tempdir_in("/tmp").expect("a folder that nobody has"))
+    }
+
+    fn within(root: tempfile::TempDir) -> Sandbox {
         let path = root.path().canonicalize().expect("the temporary folder exists");
         for name in ["home", "work", "tmp", "run"] {
             fs::create_dir(path.join(name)).expect("the sandbox is writable");

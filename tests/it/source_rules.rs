@@ -6,7 +6,7 @@ use crate::source::{self, Source};
 
 /// A file of this many lines wants to be two; one above the other number is refused.
 const WANTS_TO_BE_TWO: usize = 500;
-const TOO_LONG: usize = 900;
+const TOO_LONG: usize = 600;
 
 /// `path:line: text` of every line whose code matches.
 fn matches(files: &[Source], pattern: &str) -> Vec<String> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::super::later::LaterArgs;
+use super::super::trust::TrustArgs;
 use super::set;
 use crate::event::Micros;
 use crate::goal::{Overrides, Problem, Setting};
@@ -87,6 +88,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<String>,
 
+    /// What commands may write: `workspace-write`, `read-only` or `off`; what this system cannot keep of it ends the run
+    #[arg(long, value_name = "MODE")]
+    pub sandbox: Option<String>,
+
+    /// For tests: as if the kernel knew no newer Landlock than this
+    #[arg(long, value_name = "ABI", hide = true)]
+    pub pretend_landlock: Option<u8>,
+
     /// Go on with a session: its id, `latest` of this workspace, or `auto` (this goal's unfinished one, else a new one)
     #[arg(long, value_name = "ID|latest|auto", help_heading = "Sessions")]
     pub resume: Option<String>,
@@ -102,6 +111,14 @@ pub struct RunArgs {
     /// The folder that sessions are stored in
     #[arg(long, value_name = "DIR", help_heading = "Sessions")]
     pub session_dir: Option<PathBuf>,
+
+    /// Write down more for replays: `effects`, what each step does to the files
+    #[arg(long, value_name = "WHAT", help_heading = "Sessions")]
+    pub record: Option<String>,
+
+    /// At the end, also write the session to this new file, for replay (`spettro cassette`)
+    #[arg(long, value_name = "FILE", help_heading = "Sessions")]
+    pub cassette: Option<PathBuf>,
 
     /// Keep no session
     #[arg(long, conflicts_with_all = ["resume", "session_dir"], help_heading = "Sessions")]
@@ -142,6 +159,14 @@ pub struct RunArgs {
     /// Start although spettro was started by a run of spettro
     #[arg(long)]
     pub nested: bool,
+
+    #[command(flatten)]
+    pub trust: TrustArgs,
+
+    /// For a repository that is not trusted: none of its instructions and configuration, no network for commands, and
+    /// a goal from elsewhere
+    #[arg(long, help_heading = "Trust")]
+    pub untrusted: bool,
 
     #[command(flatten)]
     pub later: LaterArgs,
@@ -246,6 +271,8 @@ impl RunArgs {
             ("--max-time", "limits.time", &self.max_time),
             ("--stall", "limits.stall", &self.stall),
             ("--auto-compact", "compaction.auto", &auto_compact),
+            ("--sandbox", "sandbox.files", &self.sandbox),
+            ("--record", "record", &self.record),
             ("--compact-threshold", "compaction.threshold_pct", &self.compact_threshold),
         ];
         let mut settings: Vec<Setting> = Vec::new();
@@ -257,7 +284,16 @@ impl RunArgs {
             }
         }
         settings.extend(set(&self.set)?);
-        Ok(Overrides { settings, checks: self.check.clone() })
+        if self.untrusted {
+            // Last, so that nothing above says otherwise.
+            let all = [("instructions", "[]"), ("sandbox.network", "none")];
+            settings.extend(all.map(|(key, value)| Setting {
+                flag: "--untrusted".to_owned(),
+                key: key.to_owned(),
+                value: value.to_owned(),
+            }));
+        }
+        Ok(Overrides { settings, checks: self.check.clone(), untrusted: self.untrusted })
     }
 
     /// `--session-name`, as it is stored: one line, at most 60 characters.

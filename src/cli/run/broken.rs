@@ -7,6 +7,7 @@ use std::io::Write;
 use super::super::failure::Failure;
 use super::super::output;
 use super::{Exit, run_id};
+use crate::compact::Budget;
 use crate::event::{Commands, EVENT_VERSION, Event, Lane, Leaked, Outcome, Paths, Record, RunResult};
 use crate::goal::{Cause, early};
 use crate::model::Ledger;
@@ -109,6 +110,7 @@ pub(super) fn broken_off(
         Ok((_, lines)) => {
             let state = session::fold(&lines);
             result.iterations = state.iteration;
+            result.compactions = Budget::fold(lines.iter().map(|line| &line.fact)).tally();
             if let Some(run) = state.runs.last() {
                 let ledger = Ledger::fold(&run.limits, &state.calls);
                 result.steps = ledger.calls(Lane::Agent);
@@ -121,7 +123,9 @@ pub(super) fn broken_off(
     let end =
         session::End { run: run_id.to_owned(), outcome: Outcome::Internal, result: Box::new(result.clone()), leaked };
     // What panicked may do so again on the way: the other steps are made all the same.
-    let steps: [&dyn Fn() -> Result<(), SessionError>; 3] = [
+    session.spool().flush(std::time::Duration::from_secs(3));
+    let steps: [&dyn Fn() -> Result<(), SessionError>; 4] = [
+        &|| session.tell_spool(),
         &|| session.append(Fact::End(Box::new(end.clone()))).map(|_| ()),
         &|| session.write_result(&result, &summary_markdown(&result)),
         &|| session.save_derived(),
@@ -144,4 +148,32 @@ pub(super) async fn not_begun(
 ) -> RunResult {
     let cause = Cause { hint: failure.hint, ..Cause::new(failure.outcome, failure.message) };
     give_up(world, session, run_id, cause, fresh).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Compactions;
+    use crate::session::tests::{Lab, run};
+
+    #[test]
+    fn a_run_that_panicked_has_its_outputs_on_the_disk_and_counts_what_was_compacted() {
+        let lab = Lab::new();
+        let session = lab.create("s");
+        session.append(run("run-1")).expect("appended");
+        let failed = Fact::CompactionFailed { reason: "no sections".to_owned(), failures: 1, of: 1 };
+        session.append(failed).expect("appended");
+        session.append(Fact::CompactionPaused { reason: "1 failure in a row".to_owned() }).expect("appended");
+        let id = session.spool().put(vec![b'x'; 3_000].into());
+        let result = broken_off(&session, Vec::new(), "run-1", &"out of bounds", Vec::new());
+        assert_eq!((result.outcome, result.exit_code), (Some(Outcome::Internal), Some(1)));
+        let Compactions { failed, paused, .. } = result.compactions;
+        assert_eq!((failed, paused), (1, true));
+        assert_eq!(std::fs::read(session.spool().path(id)).expect("a file"), vec![b'x'; 3_000]);
+        let (_, lines) = Session::read(&lab.dir("s")).expect("read");
+        let Some(Fact::End(end)) = lines.last().map(|line| &line.fact) else { panic!("no end: {lines:?}") };
+        assert_eq!(end.result.compactions, result.compactions);
+        let stored = std::fs::read(lab.dir("s").join("result.json")).expect("a result");
+        assert_eq!(serde_json::from_slice::<RunResult>(&stored).expect("it reads back"), result);
+    }
 }

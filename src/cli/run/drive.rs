@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::super::args::RunArgs;
+use super::super::confine::{self, Ground};
 use super::super::failure::Failure;
 use super::super::logging::Log;
 use super::super::models::{ask_windows, read_keys};
 use super::broken::{give_up, not_begun};
 use super::earlier::Earlier;
+use crate::cassette::{Places, Recorder};
 use crate::control::{Desk, Server};
 use crate::event::{Outcome, Record, RunResult};
 use crate::goal::{Config, Run, RunParts, WorkspaceMode, own_dirs};
@@ -19,9 +21,6 @@ use crate::process::{Process, SignalEvent, Signals};
 use crate::report::{Console, summary_markdown};
 use crate::session::{Fact, Listener, Session, Store, WorkspaceLock};
 use crate::world::{Halt, Roots, Secrets, World};
-
-/// How much of the machine a run sees, said in every output until the sandbox is there.
-const NO_SANDBOX: &str = "none";
 
 /// The listener that shows events.
 struct Shown(Rc<Console>);
@@ -48,6 +47,7 @@ pub(super) struct Go<'a> {
     pub world: World,
     /// The world's `Exec`.
     pub exec: Rc<Process>,
+    pub ground: Ground,
     pub place: Place,
     pub config: Config,
     pub agent: Endpoint,
@@ -67,7 +67,8 @@ pub(super) struct Go<'a> {
 
 impl Go<'_> {
     pub(super) async fn drive(self, mut signals: Signals) -> Result<RunResult, Failure> {
-        let Go { args, world, exec, place, config, mut agent, mut judge, mut summarizer, keys, earlier, .. } = self;
+        let Go { args, world, exec, ground, place, config, mut agent, mut judge, mut summarizer, .. } = self;
+        let Go { keys, earlier, .. } = self;
         let Go { mut notes, run_id, console, removed, secrets, title, log, .. } = self;
         tokio::select! {
             biased;
@@ -133,9 +134,26 @@ impl Go<'_> {
                 }
             }
         };
+        let confined = {
+            // Only now it is known where all this is.
+            let workspace = copy.as_deref().unwrap_or(&project);
+            let kept = ephemeral.iter().map(|folder| folder.path().to_owned());
+            let ground = Ground { stores: ground.stores.iter().cloned().chain(kept).collect(), ..ground };
+            let scratch = session.git_dir();
+            let policy = scratch.map_err(Failure::from).and_then(|dir| ground.policy(&config, workspace, Some(&dir)));
+            policy.and_then(|policy| Ok((confine::confine(&exec, &policy)?, Rc::new(policy))))
+        };
+        let (level, policy) = match confined {
+            Ok(confined) => confined,
+            Err(failure) => return Ok(not_begun(&world, &session, run_id, failure, earlier.is_none()).await),
+        };
         let roots = Roots::same(copy.clone().unwrap_or_else(|| project.clone()));
         let mut own = own_dirs(&place.home, &place.session_root, &roots.real);
         own.push(session.dir());
+        let repository = roots.real.ancestors().find(|folder| folder.join(".git").exists()).map(Path::to_owned);
+        let (session_dir, workspace) = (session.dir(), roots.real.clone());
+        let places = Places { session: session_dir, workspace, repository, secrets: secrets.clone() };
+        let world = World { exec: Rc::new(Recorder::new(world.exec.clone(), session.clone(), places)), ..world };
         let halt = Halt::new();
         let console_tick = console.clone();
         let session_id = session.id();
@@ -157,6 +175,7 @@ impl Go<'_> {
             run: run_id.to_owned(),
         };
         let steering = desk.steering.clone();
+        let hidden = secrets.clone();
         let parts = RunParts {
             world: world.clone(),
             halt,
@@ -171,7 +190,8 @@ impl Go<'_> {
             run: run_id.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             copy,
-            sandbox: NO_SANDBOX.to_owned(),
+            sandbox: level.to_string(),
+            policy,
             own_dirs: own,
             deltas: args.deltas || args.verbose > 0,
             resume: if ephemeral.is_some() { Vec::new() } else { resume },
@@ -181,9 +201,10 @@ impl Go<'_> {
             secrets,
             tick: Rc::new(move |since| console_tick.tick(since)),
             summarize: summary_markdown,
+            replayed: None,
         };
         let mut signals = Some(signals);
-        let result = match Run::prepare(parts, &mut signals).await {
+        let mut result = match Run::prepare(parts, &mut signals).await {
             Ok(run) if ephemeral.is_some() => run.drive(signals).await,
             Ok(run) => {
                 // What is asked becomes facts, and those come after the ones that begin a run.
@@ -200,6 +221,9 @@ impl Go<'_> {
             let messages = if undelivered == 1 { "message" } else { "messages" };
             console
                 .notice(&format!("{undelivered} steering {messages} did not reach the agent; a resume delivers them"));
+        }
+        if let Some(file) = &args.cassette {
+            super::record::write(&session, file, &hidden, &console, &mut result);
         }
         drop(lock);
         Ok(result)

@@ -8,9 +8,10 @@ use crate::cli::failure::Failure;
 use crate::cli::live::Shelf;
 use crate::cli::models::{Frozen, models, read_keys};
 use crate::cli::run::secrets;
-use crate::compact::{Budget, Compacted, Compactor, History, Place, Wish, head};
+use crate::compact::{Budget, Compactor, History, Place, Wish, head};
 use crate::event::{Event, Outcome, Record};
 use crate::model::{CallError, Gateway, GatewayParts};
+use crate::report::compacted_words;
 use crate::session::{self, Listener, Session};
 use crate::world::{Halt, RealEnv, World};
 
@@ -28,7 +29,7 @@ impl Listener for Heard {
 ///
 /// # Errors
 /// An unknown or running session; a summarizer that gives nothing usable, in which case the history is as it was.
-pub fn compact(shelf: &Shelf, id: &str, wish: &Wish, out: &mut dyn Write) -> Result<(), Failure> {
+pub fn compact(shelf: &Shelf, id: &str, wish: &Wish, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let dir = shelf.find(id)?;
     let (_, _, state) = super::read(&dir)?;
     let frozen = super::frozen(&state, &dir)?;
@@ -49,7 +50,7 @@ pub fn compact(shelf: &Shelf, id: &str, wish: &Wish, out: &mut dyn Write) -> Res
         .map_err(|error| Failure::new(Outcome::Environment, format!("start the runtime: {error}")))?;
     let heard = Rc::new(Heard::default());
     let listener: Rc<dyn Listener> = heard.clone();
-    let done = runtime.block_on(async {
+    runtime.block_on(async {
         if !wish.prune_only {
             read_keys(&models.keys, [&models.summarizer]).await?;
         }
@@ -90,26 +91,35 @@ pub fn compact(shelf: &Shelf, id: &str, wish: &Wish, out: &mut dyn Write) -> Res
         opened.session.sync_now().await?;
         done
     })?;
-    for event in heard.0.borrow().iter() {
-        match event {
-            Event::CompactionFinished { before_tokens, after_tokens, pruned_tokens, summarized_tokens, .. } => {
-                writeln!(
-                    out,
-                    "compacted {before_tokens} → {after_tokens} tokens (pruned {pruned_tokens}, summarized \
-                     {summarized_tokens})"
-                )?;
-            }
-            Event::CompactionFailed { reason, .. } => {
-                return Err(Failure::new(Outcome::Environment, format!("not compacted: {reason}"))
-                    .hint("the history is as it was; try again, or use `--prune-only`"));
-            }
-            _ => {}
-        }
+    let heard = heard.0.borrow();
+    let finished = heard.iter().find(|event| matches!(event, Event::CompactionFinished { .. }));
+    if let (None, Some(reason)) = (finished, heard.iter().find_map(failed)) {
+        return Err(Failure::new(Outcome::Environment, format!("not compacted: {reason}"))
+            .hint("the history is as it was; try again, or use `--prune-only`"));
     }
-    if done == Compacted::No {
-        writeln!(out, "nothing to compact: the history is as small as it gets")?;
+    if json {
+        let mut object = serde_json::json!({"compacted": finished.is_some()});
+        let told = finished.map(serde_json::to_value).transpose();
+        let told = told.map_err(|error| Failure::new(Outcome::Internal, error))?;
+        // The event's own fields, so that there is one shape for both.
+        if let (Some(object), Some(serde_json::Value::Object(fields))) = (object.as_object_mut(), told) {
+            object.extend(fields.into_iter().filter(|(name, _)| name != "type"));
+        }
+        return super::json(out, &object);
+    }
+    match finished.and_then(compacted_words) {
+        Some(words) => writeln!(out, "{words}")?,
+        None if wish.prune_only => writeln!(out, "nothing to prune: no output before the last tool rounds is large")?,
+        None => writeln!(out, "nothing to compact: the history is as small as it gets")?,
     }
     Ok(())
+}
+
+fn failed(event: &Event) -> Option<&str> {
+    match event {
+        Event::CompactionFailed { reason, .. } => Some(reason),
+        _ => None,
+    }
 }
 
 fn failure(error: CallError) -> Failure {

@@ -28,9 +28,9 @@ pub fn sessions(args: &SessionsArgs, out: &mut dyn Write, err: &mut dyn Write) -
         SessionsVerb::Show { id } => show::show(&shelf.find(id)?, out)?,
         SessionsVerb::Usage { id, json } => usage::usage(&shelf.find(id)?, *json, out)?,
         SessionsVerb::Context { id, json } => context::context(&shelf.find(id)?, *json, out)?,
-        SessionsVerb::Compact { id, focus, prune_only } => {
+        SessionsVerb::Compact { id, focus, prune_only, json } => {
             let wish = crate::compact::Wish { focus: focus.clone().unwrap_or_default(), prune_only: *prune_only };
-            compact::compact(&shelf, id, &wish, out)?;
+            compact::compact(&shelf, id, &wish, *json, out)?;
         }
     }
     Ok(Outcome::Met)
@@ -67,7 +67,7 @@ fn read(dir: &Path) -> Result<(session::Header, Vec<session::Line>, State), Fail
 }
 
 /// One line without control characters.
-fn plain(text: &str, most: usize) -> String {
+pub(super) fn plain(text: &str, most: usize) -> String {
     let mut out: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most + 1).collect();
     if out.chars().count() > most {
         out = out.chars().take(most.saturating_sub(1)).collect::<String>() + "…";

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::layers::{Entry, Merged, steps};
 use super::node::{Step, cut};
 use super::parts::{
-    absolute_cassette, absolute_provider, check, check_value, field, field_json, field_map, key_at, model_spec, pairs,
-    read_text, run, texts,
+    absolute_cassette, absolute_paths, absolute_provider, check, check_value, field, field_json, field_map, key_at,
+    model_spec, network, pairs, path_list, read_text, run, texts,
 };
 use super::show::Row;
 use super::source::{Origin, Problem, Source};
@@ -21,6 +21,7 @@ use crate::goal::{Check, Config, Judge, When, WorkspaceMode};
 use crate::model::wire::Wire;
 use crate::model::{ModelSpec, Price, ProviderSpec};
 use crate::process::EnvPolicy;
+use crate::process::sandbox::{Files, Wanted};
 
 /// Most bytes of a goal's text.
 const MOST_GOAL_BYTES: usize = 64 * 1024;
@@ -117,6 +118,7 @@ impl Builder<'_> {
             skip_if_met: self.flag("skip_if_met"),
             protect: self.texts("protect"),
             limits: self.limits(),
+            spool_max_bytes: self.size("spool_max"),
             compaction: Settings {
                 auto: self.flag("compaction.auto"),
                 threshold_pct: self.whole("compaction.threshold_pct"),
@@ -132,10 +134,12 @@ impl Builder<'_> {
                 set: self.merged.get("env.set").map(|entry| pairs(&entry.value)).unwrap_or_default(),
                 clean: self.flag("env.clean"),
             },
+            sandbox: self.sandbox(),
             leftovers_run: self.word("leftovers") == "run",
             providers: self.providers(),
             prices: self.prices(),
             redact,
+            record_effects: self.word("record") == "effects",
             sync_strict: self.word("sync") == "strict",
             yaml: String::new(),
             digest: String::new(),
@@ -175,6 +179,14 @@ impl Builder<'_> {
         }
     }
 
+    /// In bytes.
+    fn size(&self, path: &str) -> u64 {
+        match self.merged.get(path).map(|entry| entry.value) {
+            Some(Value::Size(bytes)) => bytes,
+            _ => 0,
+        }
+    }
+
     fn list(&self, path: &str) -> Vec<Value> {
         match self.merged.get(path).map(|entry| entry.value) {
             Some(Value::List(list)) => list,
@@ -184,6 +196,17 @@ impl Builder<'_> {
 
     fn texts(&self, path: &str) -> Vec<String> {
         self.merged.get(path).map(|entry| texts(&entry.value)).unwrap_or_default()
+    }
+
+    fn sandbox(&self) -> Wanted {
+        let set = |name: &str| self.merged.set(&format!("sandbox.{name}"));
+        Wanted {
+            files: Files::from_name(&self.word("sandbox.files")).unwrap_or_default(),
+            network: self.merged.get("sandbox.network").map(|entry| network(&entry.value)).unwrap_or_default(),
+            write: set("write").map(absolute_paths).unwrap_or_default(),
+            read: set("read").map(absolute_paths).unwrap_or_default(),
+            written: ["files", "network", "write", "read"].into_iter().any(|name| set(name).is_some()),
+        }
     }
 
     fn limits(&self) -> Limits {
@@ -392,6 +415,10 @@ impl Builder<'_> {
                     }
                     Value::List(config.checks.iter().map(check_value).collect())
                 }
+                "sandbox.write" | "sandbox.read" => match &entry {
+                    Some(entry) => path_list(&absolute_paths(entry)),
+                    None => continue,
+                },
                 _ => match entry {
                     Some(entry) => absolute_cassette(&entry),
                     None => continue,

@@ -50,6 +50,8 @@ pub(super) enum Kind {
         unlimited: bool,
         zero: bool,
     },
+    /// A number of bytes with a unit, above 0.
+    Size,
     /// Dollars as a decimal above 0, or `unlimited`.
     Money,
     /// Dollars per million tokens, 0 allowed.
@@ -71,6 +73,8 @@ pub(super) enum Kind {
     Inside,
     /// A glob of paths below the workspace.
     Glob,
+    /// `all`, `none`, or a list of ports.
+    Network,
     /// The name of an environment variable.
     Variable,
     /// A glob of such names.
@@ -218,6 +222,11 @@ const LIMITS: &[Key] = &[
     key("consecutive_errors", whole(1, 1_000), "failed or refused turns in a row").or("3"),
 ];
 
+/// A port that may be reached.
+pub(super) const PORT: Kind = whole(1, 65_535);
+/// Instead of a list of them.
+pub(super) const NETWORK_WORDS: Kind = Kind::Word { now: &["all", "none"], later: &[] };
+
 /// The whole file.
 pub(super) const GOAL: &[Key] = &[
     key("version", Kind::Version, "the version of this format; this build reads 1").required(),
@@ -284,13 +293,18 @@ pub(super) const GOAL: &[Key] = &[
     ),
     key(
         "sandbox",
-        Kind::Later(&[
-            later("files", "what may be written"),
-            later("network", "what may be reached"),
-            later("write", "further paths to write"),
-            later("read", "further paths to read"),
+        Kind::Map(&[
+            key(
+                "files",
+                Kind::Word { now: &["workspace-write", "read-only", "off"], later: &[] },
+                "what may be written; `off` restricts neither writing nor reading",
+            )
+            .or("workspace-write"),
+            key("network", Kind::Network, "what may be reached: `all`, `none`, or a list of TCP ports").or("all"),
+            key("write", Kind::List { of: &Kind::Path, most: 200 }, "further paths to write").or("[]"),
+            key("read", Kind::List { of: &Kind::Path, most: 200 }, "further paths to read").or("[]"),
         ]),
-        "what commands may touch",
+        "what commands may touch; with any of it written, what this system cannot keep ends the run",
     ),
     key(
         "env",
@@ -314,7 +328,11 @@ pub(super) const GOAL: &[Key] = &[
     .or("stop"),
     later("memory", "what is remembered from session to session"),
     later("checkpoint", "how often the workspace's content is kept"),
-    later("record", "what is recorded for replay"),
+    key(
+        "record",
+        Kind::Word { now: &["effects"], later: &[] },
+        "`effects` also writes down what each step does to the files, so that a replay can follow them",
+    ),
     later("commit", "when the workspace's changes are committed"),
     key(
         "on_start",
@@ -333,7 +351,8 @@ pub(super) const GOAL: &[Key] = &[
         Kind::Later(&[later("count", "how often"), later("on", "after what"), later("delay", "how long after")]),
         "the goal again after an outcome that may change by itself",
     ),
-    later("spool_max", "most bytes of kept tool output"),
+    key("spool_max", Kind::Size, "most that the kept outputs of a session may take on disk; the oldest go first")
+        .or("1GiB"),
     key("session_location", Kind::Word { now: &["home"], later: &["project"] }, "where the session is stored")
         .or("home"),
     key("sync", Kind::Word { now: &["step", "strict"], later: &[] }, "`strict` waits for the disk before each command")

@@ -18,6 +18,8 @@ pub struct Overrides {
     pub settings: Vec<Setting>,
     /// `--check`: added to the goal's own checks.
     pub checks: Vec<String>,
+    /// `--untrusted`: the project's own configuration is not read, and the goal comes from elsewhere.
+    pub untrusted: bool,
 }
 
 /// One flag that sets one key.

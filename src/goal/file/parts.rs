@@ -10,6 +10,7 @@ use super::value::Value;
 use crate::goal::{Check, Shell, When};
 use crate::model::ModelSpec;
 use crate::model::wire::Wire;
+use crate::process::sandbox::Network;
 use crate::world::KeyAt;
 
 /// A text file without its byte order mark, or what is wrong with it.
@@ -134,6 +135,34 @@ pub(super) fn key_at(entry: &Entry) -> Option<KeyAt> {
         return Some(KeyAt::File(entry.source.base.join(path)));
     }
     Some(KeyAt::Command(run(entry.value.get("api_key_command")?)?.argv))
+}
+
+/// Paths as they are meant where they were written. One that begins with `~/` stays: it is the home directory's,
+/// whoever runs the goal.
+pub(super) fn absolute_paths(entry: &Entry) -> Vec<PathBuf> {
+    let absolute = |path: &String| {
+        if path == "~" || path.starts_with("~/") { PathBuf::from(path) } else { entry.source.base.join(path) }
+    };
+    texts(&entry.value).iter().map(absolute).collect()
+}
+
+pub(super) fn path_list(paths: &[PathBuf]) -> Value {
+    Value::List(paths.iter().map(|path| Value::Text(path.display().to_string())).collect())
+}
+
+pub(super) fn network(value: &Value) -> Network {
+    match value {
+        Value::List(ports) => Network::Ports(ports.iter().filter_map(port).collect()),
+        value if value.text() == Some("none") => Network::None,
+        _ => Network::All,
+    }
+}
+
+fn port(value: &Value) -> Option<u16> {
+    match value {
+        Value::Whole(number) => u16::try_from(*number).ok(),
+        _ => None,
+    }
 }
 
 /// What to run, from a text or a list.

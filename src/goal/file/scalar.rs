@@ -43,6 +43,12 @@ pub(super) fn read(kind: &Kind, node: &Node) -> Result<Value, Refusal> {
         },
         Kind::Time { unlimited: true, .. } | Kind::Money if unlimited_word(node) => Ok(Value::Unlimited),
         Kind::Time { unlimited, zero } => time(node, *unlimited, *zero),
+        Kind::Size => match node {
+            Node::Text(text) | Node::Loose(text) | Node::Number(text) => {
+                value::size(text).map(Value::Size).map_err(|text| (text, None))
+            }
+            node => no(format!("expected a size such as `500MB` or `1GiB`, found {}", node.found())),
+        },
         Kind::Money => match dollars(node)? {
             0 => no_hint("`0` would allow nothing", "write `unlimited` to lift the limit"),
             micros => Ok(Value::Money(Micros(micros))),

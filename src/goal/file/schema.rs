@@ -71,6 +71,7 @@ fn kind(of: &Kind) -> Json {
         Kind::Tokens => either(vec![json!({"type": "integer", "minimum": 1}), unlimited()]),
         Kind::Time { unlimited: true, .. } => either(vec![time(), unlimited()]),
         Kind::Time { unlimited: false, .. } => time(),
+        Kind::Size => pattern("^[0-9]+ ?(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$"),
         Kind::Money => either(vec![json!({"type": "number", "exclusiveMinimum": 0}), pattern(MONEY), unlimited()]),
         Kind::Price => either(vec![json!({"type": "number", "minimum": 0}), pattern(MONEY)]),
         Kind::Word { now, .. } => json!({ "enum": now }),
@@ -96,6 +97,10 @@ fn kind(of: &Kind) -> Json {
         Kind::ModelId => pattern(MODEL_ID),
         Kind::Model => json!({"$ref": "#/$defs/model"}),
         Kind::Check => json!({"$ref": "#/$defs/check"}),
+        Kind::Network => {
+            let ports = json!({"type": "array", "items": kind(&keys::PORT), "maxItems": 100});
+            either(vec![kind(&keys::NETWORK_WORDS), ports])
+        }
         Kind::Run => either(vec![text(), json!({"type": "array", "items": kind(&Kind::Plain), "minItems": 1})]),
         Kind::List { of, most } => json!({"type": "array", "items": kind(of), "maxItems": most}),
         Kind::Map(keys) | Kind::Record(keys) => object(keys),

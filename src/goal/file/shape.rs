@@ -228,6 +228,10 @@ impl<'a> Reader<'a> {
                 node => self.record(keys::CHECK, level, node, "a command or a map"),
             },
             Kind::Run => self.run(node),
+            Kind::Network => match node {
+                Node::List(_) => self.list(&keys::PORT, 100, node, level),
+                node => self.read(&keys::NETWORK_WORDS, node, level),
+            },
             Kind::Json => self.json(node).map(Value::Json),
             kind => match scalar::read(kind, node) {
                 Ok(value) => Some(value),
@@ -443,7 +447,7 @@ pub(super) fn loose(kind: &Kind, text: &str) -> Result<Node, super::node::Syntax
     let structured = text.trim_start().starts_with(['[', '{']);
     match kind {
         Kind::List { .. } | Kind::Map(_) | Kind::Record(_) | Kind::Named { .. } => super::node::parse(text),
-        Kind::Model | Kind::OffOr(_) if structured => super::node::parse(text),
+        Kind::Model | Kind::Network | Kind::OffOr(_) if structured => super::node::parse(text),
         _ => Ok(Node::Loose(text.to_owned())),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::node::segment;
 use super::source::{Origin, looks_secret};
-use super::value::{Value, dollars_text, time_text};
+use super::value::{Value, dollars_text, size_text, time_text};
 
 /// What stands for a value that may be a secret.
 pub(super) const MASK: &str = "«masked»";
@@ -123,6 +123,7 @@ fn flat(value: &Value, indent: usize) -> String {
         Value::Bool(value) => value.to_string(),
         Value::Whole(number) => number.to_string(),
         Value::Time(time) => time_text(*time),
+        Value::Size(bytes) => size_text(*bytes),
         Value::Money(micros) => dollars_text(micros.0),
         Value::Price(micros) => dollars_text(*micros),
         Value::Text(text) => scalar(text, indent),

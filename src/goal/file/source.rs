@@ -168,7 +168,7 @@ impl Secrets {
                 problems.push(format!("`${{env:{name}}}` is a secret, and secrets are never interpolated"));
             } else {
                 match env.var(name) {
-                    Some(value) if self.values.contains(&value) => {
+                    Some(value) if self.values.iter().any(|secret| value.contains(secret)) => {
                         problems.push(format!("`${{env:{name}}}` has the value of a secret, and is not interpolated"));
                     }
                     Some(value) => out.push_str(&value),

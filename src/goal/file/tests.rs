@@ -4,6 +4,7 @@ mod accepted;
 mod layered;
 mod refused;
 mod shown;
+mod trusted;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -139,10 +140,13 @@ limits:
 rate_limit: {max_wait: 0s}
 instructions: []
 tools: {allow: [bash, file-read], deny: [grep]}
+sandbox: {files: read-only, network: [443, 8080], write: [out, ~/shared, /var/x], read: [in]}
 env: {pass: ["CARGO_*"], set: {X: "1", API_TOKEN: hush-hush}, clean: true}
 leftovers: run
 session_location: home
+record: effects
 sync: strict
+spool_max: 64 MiB
 providers:
   local:
     wire: openai-chat

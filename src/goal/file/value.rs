@@ -10,6 +10,8 @@ pub(super) enum Value {
     Bool(bool),
     Whole(u64),
     Time(Duration),
+    /// In bytes.
+    Size(u64),
     Money(Micros),
     /// Micro-dollars per million tokens.
     Price(u64),
@@ -72,6 +74,44 @@ pub(super) fn time_text(time: Duration) -> String {
     let parts =
         [(millis / 3_600_000, "h"), (millis / 60_000 % 60, "m"), (millis / 1_000 % 60, "s"), (millis % 1_000, "ms")];
     parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect()
+}
+
+const SIZES: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+    ("B", 1),
+];
+
+/// Reads `1GiB`, `500 MB`, `4096B`: bytes, a whole number of a unit. The error reads after «expected …, ».
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = (&text[..digits], text[digits..].trim_start());
+    if unit.is_empty() && !number.is_empty() {
+        return Err(format!("`{number}` has no unit; write `{number}B`, `{number}MiB` or `{number}GiB`"));
+    }
+    let factor = SIZES.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
+    let (Some(factor), false) = (factor, number.is_empty()) else {
+        return Err(format!("expected a size such as `500MB` or `1GiB`, found `{}`", super::node::cut(text)));
+    };
+    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
+        Some(0) => Err("must be more than nothing".into()),
+        Some(bytes) => Ok(bytes),
+        None => Err(format!("`{}` is too large", super::node::cut(text))),
+    }
+}
+
+/// What [`size`] reads back as the same, in the largest unit that gives a whole number.
+pub(super) fn size_text(bytes: u64) -> String {
+    let unit = SIZES.iter().find(|(_, factor)| bytes > 0 && bytes.is_multiple_of(*factor));
+    let (name, factor) = unit.copied().unwrap_or(("B", 1));
+    format!("{}{name}", bytes / factor)
 }
 
 /// Reads a decimal amount of dollars exactly, to the micro-dollar.
@@ -143,6 +183,29 @@ mod tests {
         ] {
             assert_eq!(time_text(Duration::from_millis(millis)), text);
             assert_eq!(time(text, true), Ok(Duration::from_millis(millis)));
+        }
+    }
+
+    #[test]
+    fn sizes_need_a_unit_and_are_shown_as_they_are_read() {
+        for (text, bytes, shown) in [
+            ("1GiB", 1 << 30, "1GiB"),
+            ("500 MB", 500_000_000, "500MB"),
+            ("64KiB", 65_536, "64KiB"),
+            ("2048MiB", 2 << 30, "2GiB"),
+            ("1B", 1, "1B"),
+            ("4096B", 4_096, "4KiB"),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+            assert_eq!(size_text(bytes), shown);
+            assert_eq!(size(shown), Ok(bytes));
+        }
+        assert_eq!(size("1024").unwrap_err(), "`1024` has no unit; write `1024B`, `1024MiB` or `1024GiB`");
+        assert_eq!(size("0GiB").unwrap_err(), "must be more than nothing");
+        for bad in
+            ["", "GiB", "-1GiB", "1.5GiB", "1gib", "1 G iB", "99999999999TiB", "99999999999999999999B", "unlimited"]
+        {
+            assert!(size(bad).is_err(), "{bad:?}");
         }
     }
 

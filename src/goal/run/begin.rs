@@ -1,17 +1,18 @@
 //! What stands at the beginning: the frozen bytes of a session, the facts of a run, the setup commands.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::super::checks::{command, text};
 use super::super::failure::{Cause, cause};
-use super::super::iterate::first_message;
 use super::super::judge;
 use super::super::result::{Before, Identity};
 use super::{RunParts, append};
 use crate::compact;
-use crate::event::{GoalRef, Outcome};
+use crate::event::{Compactions, GoalRef, Outcome};
 use crate::model::Endpoint;
 use crate::session::{Fact, Frozen, RunStart};
 use crate::tools::Tools;
@@ -93,34 +94,13 @@ pub(super) fn freeze(
     })
 }
 
-/// What is said in every request must leave room for work.
-pub(super) fn room_to_begin(parts: &RunParts, frozen: &Frozen) -> Result<(), Cause> {
-    let first = first_message(&parts.config, &frozen.environment);
-    let pct = parts.config.compaction.threshold_pct;
-    let head = frozen.heads.get("agent").map_or("", String::as_str);
-    let Some(made_of) = compact::too_large(&parts.endpoint, pct, head, &frozen.system, &first) else {
-        return Ok(());
-    };
-    let window = parts.endpoint.window_tokens;
-    let message = format!(
-        "what every request must hold is too large for a window of {window} tokens, of which {} may be used: system \
-         prompt and instructions {}, tools {}, first message {} tokens",
-        compact::threshold(window, pct),
-        made_of.system_tokens,
-        made_of.tools_tokens,
-        made_of.first_message_tokens,
-    );
-    Err(Cause::new(Outcome::Usage, message)
-        .hint("shorten the goal or the `instructions`, or use a model with a larger window (`model.context_window`)"))
-}
-
 /// sha256 of a goal's text, hex.
 pub fn goal_digest(goal: &str) -> String {
     use sha2::Digest;
     crate::model::hex(&sha2::Sha256::digest(goal.as_bytes()))
 }
 
-pub(super) fn start_fact(parts: &RunParts, resumed: bool, git: &GitState) -> Result<(), Cause> {
+pub(super) fn start_fact(parts: &RunParts, resumed: bool, git: &GitState, frozen: &Frozen) -> Result<(), Cause> {
     let endpoints = [Some(&parts.endpoint), parts.judge.as_ref()];
     let mut foreign: Vec<String> = endpoints
         .into_iter()
@@ -145,6 +125,11 @@ pub(super) fn start_fact(parts: &RunParts, resumed: bool, git: &GitState) -> Res
             workspace: parts.roots.shown.to_string_lossy().into_owned(),
             git_base: git.head.clone(),
             git_branch: git.branch.clone(),
+            git_prefix: git.prefix.clone(),
+            removed: parts.removed.clone(),
+            config: (parts.config.digest != frozen.config_digest).then(|| parts.config.yaml.clone()),
+            id_seed: parts.world.ids.seed(),
+            redacted: parts.secrets.names(),
         })),
     )
 }
@@ -156,7 +141,12 @@ fn host(url: &str) -> String {
     authority.rsplit_once('@').map_or(authority, |(_, host)| host).to_owned()
 }
 
-pub(super) fn identity(parts: &RunParts, frozen: &Frozen, before: Before) -> Identity {
+pub(super) fn identity(
+    parts: &RunParts,
+    frozen: &Frozen,
+    before: Before,
+    compactions: Rc<Cell<Compactions>>,
+) -> Identity {
     Identity {
         run: parts.run.clone(),
         session: parts.session.id(),
@@ -174,6 +164,7 @@ pub(super) fn identity(parts: &RunParts, frozen: &Frozen, before: Before) -> Ide
         sandbox: parts.sandbox.clone(),
         limits: parts.config.limits.clone(),
         before,
+        compactions,
         resume: parts.resume.clone(),
     }
 }

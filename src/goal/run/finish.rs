@@ -10,22 +10,30 @@ use crate::session::{self, Fact};
 
 /// TERM to KILL in the teardown.
 const GRACE: Duration = Duration::from_secs(5);
+/// Most time for outputs that are not on the disk yet.
+const SPOOL_WITHIN: Duration = Duration::from_secs(3);
 /// Most time for `git` and listings.
 const CHANGES_WITHIN: Duration = Duration::from_secs(20);
 
 impl Run {
-    pub(super) async fn finish(self, outcome: Outcome) -> RunResult {
+    pub(super) async fn finish(mut self, outcome: Outcome) -> RunResult {
         if let Some(baseline) = &self.baseline {
             baseline.abort();
         }
         let cause = self.goal.standing.cause(outcome).cloned();
-        let session = &self.goal.session;
         let signal = outcome.signal().is_some();
         let mut changes = if signal { None } else { self.changes().await };
         let leaked = self.goal.world.exec.shutdown(GRACE).await;
+        // What ran to the end may have changed something since the last look.
+        if let Err(error) = self.goal.tripwire().await {
+            tracing::error!(%error, "what was put back cannot be logged");
+        }
+        self.goal.session.spool().flush(SPOOL_WITHIN);
         if signal {
             changes = self.changes().await;
         }
+        self.goal.stood();
+        let session = &self.goal.session;
         let ending = Ending { outcome, cause: cause.as_ref(), changes, leaked: leaked.clone() };
         let result = self.result(Some(ending));
         let end = session::End { run: self.identity.run.clone(), outcome, result: Box::new(result.clone()), leaked };
@@ -36,6 +44,7 @@ impl Run {
             }
             session.append(self.timer.fact())?;
             self.goal.agent.close_jobs()?;
+            session.tell_spool()?;
             self.store(&result);
             session.append(Fact::End(Box::new(end)))?;
             session.save_derived()?;

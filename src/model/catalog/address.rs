@@ -41,6 +41,17 @@ fn without_credentials(text: &str) -> String {
     }
 }
 
+/// Whether a URL leads to this machine alone, whatever is asked for an address.
+pub fn is_loopback(url: &str) -> bool {
+    let Ok(url) = Url::parse(url.trim()) else { return false };
+    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) => ip.is_loopback(),
+        Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.to_ipv4_mapped().is_some_and(|ip| ip.is_loopback()),
+        Err(_) => host.eq_ignore_ascii_case("localhost"),
+    }
+}
+
 fn is_local(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
     match host.parse::<IpAddr>() {

@@ -1,5 +1,6 @@
 //! What a model name resolves to.
 
+use super::near::edit_distance;
 use super::*;
 
 struct TestEnv(Vec<(&'static str, &'static str)>);

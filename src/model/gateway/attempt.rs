@@ -97,7 +97,8 @@ impl Gateway {
             Ok(Err(error)) => taken.end(error),
             Err(_) => "abort",
         };
-        let (keep, add) = conversation.next_wire();
+        let (keep, parts) = conversation.next_wire();
+        let add: Vec<&[u8]> = parts.iter().map(AsRef::as_ref).collect();
         let (wire_offset, wire_bytes) = self.session.wire(&WireAttempt {
             lane: ask.lane,
             n: call.n,

@@ -2,9 +2,11 @@
 //!
 //! Invariant: a field that no delta touched keeps the exact bytes in which it was received.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// Appends `text` as a JSON string.
@@ -22,8 +24,39 @@ pub(super) fn string(text: &str) -> String {
 }
 
 /// The string that a raw value is, if it is one.
-pub(super) fn as_string(raw: &RawValue) -> Option<String> {
-    serde_json::from_str(raw.get()).ok()
+pub(super) fn as_string(raw: &RawValue) -> Option<Cow<'_, str>> {
+    serde_json::from_str::<Str<'_>>(raw.get()).ok().map(|text| text.0)
+}
+
+/// A string that is read in place as long as it has no escapes (serde borrows no `Option<Cow<str>>`).
+#[derive(Debug)]
+pub(super) struct Str<'a>(pub Cow<'a, str>);
+
+impl Deref for Str<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = Cow<'de, str>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Cow<'de, str>, E> {
+                Ok(Cow::Borrowed(text))
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Cow<'de, str>, E> {
+                Ok(Cow::Owned(text.to_owned()))
+            }
+        }
+        deserializer.deserialize_str(Text).map(Str)
+    }
 }
 
 /// True for `[]`, `{}`, `""` and `null`.
@@ -33,31 +66,31 @@ pub(super) fn is_hollow(raw: &RawValue) -> bool {
 }
 
 /// A JSON object as its fields in order, each value as its own bytes.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Fields(pub Vec<(String, Box<RawValue>)>);
+#[derive(Debug)]
+pub(super) struct Fields<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
 
-impl Fields {
-    pub fn parse(raw: &RawValue) -> Result<Fields, serde_json::Error> {
+impl<'a> Fields<'a> {
+    pub fn parse(raw: &'a RawValue) -> Result<Fields<'a>, serde_json::Error> {
         serde_json::from_str(raw.get())
     }
 
-    pub fn get(&self, name: &str) -> Option<&RawValue> {
-        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| &**value)
+    pub fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| *value)
     }
 }
 
-impl<'de> Deserialize<'de> for Fields {
+impl<'de> Deserialize<'de> for Fields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Object;
         impl<'de> Visitor<'de> for Object {
-            type Value = Fields;
+            type Value = Fields<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
                 let mut fields = Vec::new();
-                while let Some(field) = map.next_entry()? {
-                    fields.push(field);
+                while let Some((name, value)) = map.next_entry::<Str<'de>, _>()? {
+                    fields.push((name.0, value));
                 }
                 Ok(Fields(fields))
             }
@@ -131,8 +164,11 @@ impl Assembled {
         if self.edits.is_empty() {
             return Ok(self.start.get().to_owned());
         }
-        let mut fields: Vec<(String, String)> =
-            Fields::parse(&self.start)?.0.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect();
+        let mut fields: Vec<(String, String)> = Fields::parse(&self.start)?
+            .0
+            .into_iter()
+            .map(|(name, value)| (name.into_owned(), value.get().to_owned()))
+            .collect();
         for (name, edit) in self.edits {
             let old = fields.iter().position(|(field, _)| *field == name);
             let value = edit.onto(old.map(|at| fields[at].1.as_str()));

@@ -45,7 +45,7 @@ impl Parser {
                 chunk = &chunk[1..];
             }
         }
-        while let Some(end) = chunk.iter().position(|&byte| byte == b'\n' || byte == b'\r') {
+        while let Some(end) = memchr::memchr2(b'\n', b'\r', chunk) {
             let complete = if self.line.is_empty() {
                 self.accept(&chunk[..end])
             } else {

@@ -1,10 +1,15 @@
 //! The part of decoding that all wires share: telling events from a whole JSON body, the end of the stream, and
 //! that nothing is read after an error.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::super::error::ModelError;
 use super::super::reply::{Delta, Partial, Reply, Stop};
+use super::json::Str;
 use super::sse::{Event, Parser, TooLong};
 use crate::session::Block;
 
@@ -154,6 +159,35 @@ pub(super) fn malformed(error: &serde_json::Error, data: &[u8]) -> ModelError {
 /// The same for a whole body, which may also have been cut off.
 pub(super) fn malformed_body(error: &serde_json::Error, body: &[u8]) -> ModelError {
     if error.is_eof() { ModelError::Truncated } else { malformed(error, body) }
+}
+
+/// Reads the data of one event.
+pub(super) fn frame<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Result<T, ModelError> {
+    // One look at the encoding costs less than one for each string.
+    let frame = match std::str::from_utf8(data) {
+        Ok(text) => serde_json::from_str(text),
+        // It may stand where nobody reads.
+        Err(_) => serde_json::from_slice(data),
+    };
+    frame.map_err(|error| malformed(&error, data))
+}
+
+/// Reads a part of a frame.
+pub(super) fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ModelError> {
+    serde_json::from_str(raw.get()).map_err(|error| malformed(&error, raw.get().as_bytes()))
+}
+
+/// The same for a string.
+pub(super) fn text(raw: &RawValue) -> Result<Cow<'_, str>, ModelError> {
+    read::<Str<'_>>(raw).map(|text| text.0)
+}
+
+/// A field that the frame must have.
+pub(super) fn need<'a>(raw: Option<&'a RawValue>, name: &str, data: &[u8]) -> Result<&'a RawValue, ModelError> {
+    raw.ok_or_else(|| {
+        let start = String::from_utf8_lossy(&data[..data.len().min(80)]);
+        ModelError::Malformed(format!("`{name}` is missing, in `{start}`"))
+    })
 }
 
 /// The last rules that all wires share: a refused reply has no calls, each call has its own id, and a reply that

@@ -24,6 +24,7 @@ use rustix::net::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::sandbox::{Obtained, Order, Policy};
 use super::sys;
 use super::tree::{Report, Request};
 
@@ -32,11 +33,13 @@ pub use server::zygote_main;
 /// What starts trees: the present zygote, until it is stopped for good.
 pub struct Backend {
     zygote: Option<Zygote>,
+    /// What the next zygote is told too.
+    policy: Option<Policy>,
 }
 
 impl Backend {
     pub fn start(executable: &Path) -> io::Result<Backend> {
-        Ok(Backend { zygote: Some(Zygote::start(executable)?) })
+        Ok(Backend { zygote: Some(Zygote::start(executable)?), policy: None })
     }
 
     pub fn pid(&self) -> Option<i32> {
@@ -52,10 +55,22 @@ impl Backend {
         }
     }
 
+    /// Confines what is started confined from now on, and says what of it the kernel keeps.
+    pub fn confine(&mut self, policy: &Policy) -> io::Result<Obtained> {
+        let zygote = self.zygote.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        let obtained = zygote.confine(policy)?;
+        self.policy = Some(policy.clone());
+        Ok(obtained)
+    }
+
     /// A new zygote for a dead one.
     pub fn restart(&mut self, executable: &Path) -> io::Result<()> {
         self.stop();
-        self.zygote = Some(Zygote::start(executable)?);
+        let zygote = Zygote::start(executable)?;
+        if let Some(policy) = &self.policy {
+            zygote.confine(policy)?;
+        }
+        self.zygote = Some(zygote);
         Ok(())
     }
 
@@ -76,6 +91,7 @@ impl Zygote {
     fn start(executable: &Path) -> io::Result<Zygote> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        super::starting();
         let child = std::process::Command::new(executable)
             .arg0("spettro")
             .arg("__zygote")
@@ -100,7 +116,7 @@ impl Zygote {
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::sendmsg(&self.socket, &[IoSlice::new(&[0])], &mut ancillary, flags)?;
+        rustix::net::sendmsg(&self.socket, &[IoSlice::new(&[wire::COMMAND])], &mut ancillary, flags)?;
         drop(theirs);
         rustix::io::ioctl_fionbio(&ours, true)?;
         let mut outgoing = wire::encode_request(request);
@@ -111,11 +127,36 @@ impl Zygote {
         Ok(Tree { control: sys::watch(ours, wanted)?, wanted, incoming: Vec::new(), outgoing, ended: false })
     }
 
+    /// Blocks for the moment that the zygote takes to prepare it.
+    fn confine(&self, policy: &Policy) -> io::Result<Obtained> {
+        let order = serde_json::to_vec(&Order::of(policy))?;
+        for piece in order.chunks(wire::PIECE_BYTES).chain([&[] as &[u8]]) {
+            let message = [&[wire::ORDER], piece].concat();
+            retry(|| rustix::net::send(&self.socket, &message, SendFlags::NOSIGNAL))?;
+        }
+        let mut answer = vec![0; wire::PIECE_BYTES];
+        let (length, _) = retry(|| rustix::net::recv(&self.socket, answer.as_mut_slice(), RecvFlags::empty()))?;
+        if length == 0 {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let answer: Result<Obtained, String> = serde_json::from_slice(&answer[..length])?;
+        answer.map_err(io::Error::other)
+    }
+
     /// It has nothing to lose, and requests it has not read yet must not be served any more.
     fn stop(mut self) {
         // Both fail only when it is gone already.
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
+    }
+}
+
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
     }
 }
 

@@ -17,8 +17,9 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::super::proc::{self, Stat};
 use super::super::reaper::{kill_pass, signal_verified};
+use super::super::sandbox::{Confinements, Network};
 use super::super::sys::{self, Leader, Stage};
-use super::super::tree::{Gone, NotStarted, Reason, Report, Request, Status};
+use super::super::tree::{Confined, Gone, NotStarted, Reason, Report, Request, Status};
 use super::wire;
 use crate::world::Leftover;
 
@@ -86,21 +87,31 @@ pub struct Common {
     pub zygote: Pid,
     /// `/dev/null`.
     pub null: OwnedFd,
-    oom_score_adj: CString,
+    oom_score_adj: String,
+    /// What confined leaders take upon themselves.
+    pub confinements: Option<Confinements>,
+    /// The network for which zygote and supervisors, and so all leaders, have a filter of system calls.
+    pub filtered: Option<Network>,
 }
 
 impl Common {
     /// To be made in the zygote.
     pub fn new(null: OwnedFd) -> Common {
-        Common { zygote: rustix::process::getpid(), null, oom_score_adj: raised_oom_score() }
+        Common {
+            zygote: rustix::process::getpid(),
+            null,
+            oom_score_adj: raised_oom_score(),
+            confinements: None,
+            filtered: None,
+        }
     }
 }
 
 /// Half way from ours to the most, so that memory pressure ends commands before spettro.
-fn raised_oom_score() -> CString {
+fn raised_oom_score() -> String {
     let ours = std::fs::read_to_string("/proc/self/oom_score_adj").ok();
     let ours: i32 = ours.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-    CString::new((ours + (1000 - ours) / 2).to_string()).unwrap_or_default()
+    (ours + (1000 - ours) / 2).to_string()
 }
 
 /// What a supervisor is before it has a command.
@@ -211,6 +222,12 @@ fn ordered_already(control: &OwnedFd, incoming: &[u8]) -> bool {
 fn start_leader(request: &Request, output: &OwnedFd, common: &Common) -> Result<Pid, NotStarted> {
     let program = request.argv.first().ok_or(NotStarted::Missing)?;
     let path = request.env.iter().find_map(|var| var.as_bytes().strip_prefix(b"PATH="));
+    let confinement = match (request.confined, &common.confinements) {
+        (Confined::No, _) => None,
+        (Confined::Command, Some(all)) => Some(&all.commands),
+        (Confined::Git, Some(all)) => Some(&all.git),
+        (_, None) => return Err(NotStarted::Other(libc::EPERM)),
+    };
     let programs = candidates(program, path.unwrap_or(DEFAULT_PATH));
     let leader = Leader {
         programs: &programs,
@@ -219,14 +236,20 @@ fn start_leader(request: &Request, output: &OwnedFd, common: &Common) -> Result<
         cwd: &request.cwd,
         stdin: common.null.as_fd(),
         output: output.as_fd(),
-        oom_score_adj: &common.oom_score_adj,
+        confinement,
     };
-    sys::spawn_leader(&leader).map_err(|(stage, error)| match (stage, error.raw_os_error().unwrap_or(0)) {
-        (Stage::Cwd, _) => NotStarted::Cwd,
-        (Stage::Exec, libc::ENOENT | libc::ENOTDIR) => NotStarted::Missing,
-        (Stage::Exec, libc::EACCES | libc::ENOEXEC) => NotStarted::Denied,
-        (_, errno) => NotStarted::Other(errno),
-    })
+    let leader =
+        sys::spawn_leader(&leader).map_err(|(stage, error)| match (stage, error.raw_os_error().unwrap_or(0)) {
+            (Stage::Cwd, _) => NotStarted::Cwd,
+            (Stage::Exec, libc::ENOENT | libc::ENOTDIR) => NotStarted::Missing,
+            (Stage::Exec, libc::EACCES | libc::ENOEXEC) => NotStarted::Denied,
+            (_, errno) => NotStarted::Other(errno),
+        })?;
+    // Commands go before spettro when memory is short. Said from here: until it executes, the leader shares this
+    // process's memory, of which the kernel lets nobody say anything. Not being allowed to is no reason to fail.
+    let _only_an_order_of_death =
+        std::fs::write(format!("/proc/{}/oom_score_adj", leader.as_raw_nonzero()), &common.oom_score_adj);
+    Ok(leader)
 }
 
 /// Where `program` may be, in the order to try.

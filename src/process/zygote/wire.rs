@@ -6,8 +6,15 @@
 use std::ffi::CString;
 use std::time::Duration;
 
-use super::super::tree::{Gone, NotStarted, Reason, Report, Request, Status};
+use super::super::tree::{Confined, Gone, NotStarted, Reason, Report, Request, Status};
 use crate::world::Leftover;
+
+/// First byte of a message to the zygote that starts a command.
+pub const COMMAND: u8 = 0;
+/// First byte of a message to the zygote that is a piece of an order of confinement.
+pub const ORDER: u8 = 1;
+/// Most bytes of such a piece: far below what a socket takes at once.
+pub const PIECE_BYTES: usize = 16 << 10;
 
 /// TERM, then KILL after so many milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +127,7 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
         .int(millis(request.grace))
         .int(millis(request.settle))
         .int(request.max_descendants as u64)
+        .int(request.confined as u64)
         .int(u64::from(request.job))
         .int(u64::from(request.keep))
         .finish()
@@ -135,6 +143,12 @@ pub fn decode_request(message: &[u8]) -> Option<Request> {
         grace: Duration::from_millis(reader.int()?),
         settle: Duration::from_millis(reader.int()?),
         max_descendants: reader.int()? as usize,
+        confined: match reader.int()? {
+            0 => Confined::No,
+            1 => Confined::Command,
+            2 => Confined::Git,
+            _ => return None,
+        },
         job: reader.int()? != 0,
         keep: reader.int()? != 0,
     })
@@ -244,6 +258,7 @@ mod tests {
             grace: Duration::from_millis(1500),
             settle: Duration::ZERO,
             max_descendants: 1024,
+            confined: Confined::Git,
             job: true,
             keep: true,
         };

@@ -220,6 +220,7 @@ fn a_result(outcome: Outcome) -> RunResult {
         usage_by_model: UsageBy::new(),
         unreported_calls: vec![],
         peak_occupancy_tokens: 84_000,
+        compactions: Default::default(),
         limits: Some(limits()),
         limit_hit: None,
         sandbox: "off".into(),

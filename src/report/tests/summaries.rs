@@ -123,6 +123,8 @@ fn the_markdown_summary_of_a_run_that_had_everything() {
 
     After 2 iterations, 7 steps, $0.31, 4m12s (20m waiting) (`limits.cost`).
 
+    Sandbox: `off`
+
     Error:
 
     ```text

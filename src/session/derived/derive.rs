@@ -94,6 +94,12 @@ pub fn derive(line: &Line, state: &mut DeriveState) -> Vec<Event> {
         | Fact::Progress(_)
         | Fact::Baseline { .. }
         | Fact::Delivery { .. }
+        | Fact::Command(_)
+        | Fact::Jobs { .. }
+        | Fact::Listing { .. }
+        | Fact::Guarded(_)
+        | Fact::Effects(_)
+        | Fact::Halted { .. }
         | Fact::Steer { .. }
         | Fact::Learned { .. }
         | Fact::Elapsed { .. }

@@ -61,7 +61,7 @@ pub struct Compaction {
     pub withheld: Option<Withheld>,
     pub before_tokens: u64,
     pub after_tokens: u64,
-    /// What pruning alone would have freed.
+    /// What pruning alone would have freed; 0 where that was too little to be tried.
     pub pruned_tokens: u64,
     /// The request did not fit, or somebody asked for it.
     pub forced: bool,

@@ -31,6 +31,9 @@ pub struct ToolDone {
     /// Its id in the spool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spool: Option<u64>,
+    /// The length of what is kept there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spool_bytes: Option<u64>,
     /// Files read or written, with the digest of their content then: what `file-write` may overwrite.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<ReadMark>,

@@ -68,13 +68,13 @@ fn full() {
     let body = vec![b'y'; 5_000];
     let mut named = Vec::new();
     let error = loop {
-        match session.wire(&wire::attempt(1, b"{}", 0, &body)) {
+        match session.wire(&wire::attempt(1, b"{}", 0, &[&body])) {
             Ok(place) => named.push(place),
             Err(error) => break error,
         }
     };
     assert_eq!(kind_of(&error), std::io::ErrorKind::FileTooLarge);
-    assert!(session.wire(&wire::attempt(1, b"{}", 0, b"")).is_err());
+    assert!(session.wire(&wire::attempt(1, b"{}", 0, &[b""])).is_err());
     for (offset, bytes) in named {
         read_wire(&lab.dir("s"), offset, bytes).expect("whole");
     }

@@ -17,7 +17,7 @@ fn write(line: &Line) -> String {
 #[test]
 fn every_kind_comes_back_as_it_was_and_is_known() {
     let mut kinds = Vec::new();
-    for (seq, fact) in (2..).zip(samples()) {
+    for (seq, fact) in (2..).zip(samples().into_iter().chain(asides())) {
         let line = line(seq, fact);
         let text = write(&line);
         assert!(!text.contains('\n'), "{text}");

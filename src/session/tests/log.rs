@@ -38,8 +38,9 @@ fn a_new_session_is_private_and_begins_with_its_header() {
     for fact in samples() {
         session.append(fact).expect("appended");
     }
-    session.wire(&wire::attempt(1, b"{}", 0, b"x")).expect("written");
-    session.spool().put(b"out").expect("spooled");
+    session.wire(&wire::attempt(1, b"{}", 0, &[b"x"])).expect("written");
+    session.spool().put("out".into());
+    assert_eq!(session.spool().flush(Duration::from_secs(30)), 0);
     session.save_derived().expect("saved");
     session.write_file("changes.patch", b"").expect("written");
     for file in [
@@ -364,7 +365,7 @@ fn the_disk_has_what_was_written_when_a_sync_is_awaited() {
     let session = lab.create("s");
     block_on(session.sync_now()).expect("the first line");
     session.append(user("a")).expect("appended");
-    session.wire(&wire::attempt(1, b"{}", 0, b"x")).expect("written");
+    session.wire(&wire::attempt(1, b"{}", 0, &[b"x"])).expect("written");
     let started = session.sync_start();
     session.append(user("b")).expect("appends go on beside it");
     block_on(started.wait()).expect("synced");
@@ -408,28 +409,6 @@ fn whole_files_keep_to_the_folder_and_off_the_logs() {
     let back: RunResult = serde_json::from_str(&read_text(&session.dir().join("result.json"))).expect("a result");
     assert_eq!(back, *end.result);
     assert_eq!(read_text(&session.dir().join("summary.md")), "# met\n");
-}
-
-#[test]
-fn the_spool_counts_on_and_reads_ranges() {
-    let lab = Lab::new();
-    let session = lab.create("s");
-    let spool = session.spool();
-    assert_eq!(spool.put(b"0123456789").expect("spooled"), 1);
-    assert_eq!(spool.put(b"").expect("spooled"), 2);
-    let range =
-        |id, offset, limit| spool.read(id, offset, limit).expect("read").map(|(bytes, size)| (bytes.to_vec(), size));
-    assert_eq!(range(1, 0, 100), Some((b"0123456789".to_vec(), 10)));
-    assert_eq!(range(1, 3, 4), Some((b"3456".to_vec(), 10)));
-    assert_eq!(range(1, 8, 4), Some((b"89".to_vec(), 10)));
-    assert_eq!(range(1, 10, 4), Some((Vec::new(), 10)));
-    assert_eq!(range(1, u64::MAX, 4), Some((Vec::new(), 10)));
-    assert_eq!(range(2, 0, 4), Some((Vec::new(), 0)));
-    assert_eq!(range(3, 0, 4), None);
-    assert_eq!(range(0, 0, 4), None);
-    drop((spool, session));
-    let opened = lab.open("s").expect("opened");
-    assert_eq!(opened.session.spool().put(b"x").expect("spooled"), 3);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod fold;
 mod line;
 mod lock;
 mod log;
+mod spool;
 mod store;
 mod wire;
 
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use super::wirelog::read_wire;
 use super::*;
 use crate::event::*;
 use crate::world::*;
@@ -255,6 +257,7 @@ pub(crate) fn tool(call_id: &str, status: ToolStatus) -> Fact {
         chars: 34,
         lines: 2,
         spool: None,
+        spool_bytes: None,
         marks: vec![ReadMark { path: "src/a.rs".into(), sha256: format!("of {call_id}") }],
         changed: vec!["src/a.rs".into()],
     }))
@@ -341,6 +344,11 @@ pub(crate) fn run(run: &str) -> Fact {
         workspace: "/w".into(),
         git_base: None,
         git_branch: None,
+        git_prefix: None,
+        removed: Vec::new(),
+        config: None,
+        id_seed: None,
+        redacted: Vec::new(),
     }))
 }
 
@@ -421,6 +429,7 @@ pub(crate) fn end(run: &str, outcome: Outcome) -> Fact {
         usage_by_model: BTreeMap::new(),
         unreported_calls: Vec::new(),
         peak_occupancy_tokens: 45,
+        compactions: Default::default(),
         limits: None,
         limit_hit: None,
         sandbox: "off".into(),
@@ -431,6 +440,51 @@ pub(crate) fn end(run: &str, outcome: Outcome) -> Fact {
         commands: Commands::default(),
     };
     Fact::End(Box::new(End { run: run.to_owned(), outcome, result: Box::new(result), leaked: Vec::new() }))
+}
+
+/// One of every kind that stands beside the loop's own: for a replay.
+pub(crate) fn asides() -> Vec<Fact> {
+    vec![
+        Fact::Halted { why: "idle".into() },
+        Fact::Command(Box::new(CommandRun {
+            purpose: Purpose::Check,
+            label: HARD.into(),
+            sha256: "ab".into(),
+            end: CommandEnd::Exited(1),
+            duration_ms: 3,
+            output: Printed { bytes: Some(Blob(vec![b'x', 0xff])), head_bytes: 2, ..Printed::default() },
+            leftovers: vec![(7, "sleep".into())],
+            kept: true,
+        })),
+        Fact::Jobs {
+            jobs: vec![JobSeen {
+                job: "job-1".into(),
+                command: HARD.into(),
+                state: JobStands::LeaderExited { status: 0, still_running: 2 },
+                duration_ms: Some(5),
+                printed_bytes: 9,
+                dropped_bytes: 0,
+                last_line: HARD.into(),
+            }],
+        },
+        Fact::Listing {
+            digest: Some("cd".into()),
+            changed: vec![ListedChange { path: HARD.into(), before: None, after: Some("ef".into()) }],
+        },
+        Fact::Effects(Effects {
+            by: Some("call-1".into()),
+            files: vec![FileEffect {
+                path: Blob(b"a\xff".to_vec()),
+                after: Some(FileState {
+                    kind: FileKind::Symlink,
+                    sha256: "ab".into(),
+                    content: Some(Blob(b"b".to_vec())),
+                }),
+            }],
+            partial: true,
+        }),
+        Fact::Guarded(Guarded { guard: Guard::Tripwire, text: HARD.into(), stands: true }),
+    ]
 }
 
 /// One of every kind, in an order that a run could write them in; `tip` names the entry `e1`, so the first of them

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use similar::TextDiff;
 
-use super::path::{File, sha256};
+use super::path::{Access, File, sha256};
 use super::read::numbered;
 use crate::tools::args::Args;
 use crate::tools::dispatch::{Done, Place};
 use crate::tools::error::ToolError;
-use crate::tools::output::{escape, thousands};
+use crate::tools::escape::escape;
+use crate::tools::output::thousands;
 
 /// Larger changes are answered without a diff.
 const DIFF_BYTES: usize = 64 << 10;
@@ -34,7 +35,7 @@ struct Edit<'a> {
 
 pub(in crate::tools) fn edit(at: Place<'_>, args: &Args, marks: &BTreeMap<String, String>) -> Result<Done, ToolError> {
     let edits = edits_of(args)?;
-    let file = File::at(&at.guard(), args.required("path")?)?;
+    let file = File::at(&at.guard(), args.required("path")?, Access::Write)?;
     let before = file.content()?;
     let (after, count) = apply(&before, &edits)
         .map_err(|text| ToolError::Failed(format!("{}: {text}; nothing was changed", file.label)))?;

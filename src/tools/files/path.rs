@@ -1,20 +1,34 @@
 //! The guard for paths, and the ways in which a file is read and replaced.
 
-use std::ffi::OsString;
-use std::fs::{Metadata, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::fs::Metadata;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
+use crate::process::sandbox::{self, Policy};
 use crate::session::ReadMark;
 use crate::tools::error::ToolError;
-use crate::tools::output::{escape_line, thousands};
-use crate::world::Roots;
+use crate::tools::escape::escape_line;
+use crate::tools::output::thousands;
+use crate::world::{Roots, beneath};
 
 /// Files larger than this are left to commands.
 const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Of the roots that may be touched, so many are named in a refusal.
+const NAMED_ROOTS: usize = 8;
+/// Files below `/proc/<pid>` that give away what is in a process: its environment holds keys.
+const PROCESS_SECRETS: [&str; 3] = ["environ", "mem", "auxv"];
+
+/// What a tool wants to do with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tools) enum Access {
+    /// To name what is in a folder.
+    List,
+    Read,
+    Write,
+}
 
 /// Where paths may lead, resolved once for a call.
 pub(in crate::tools) struct Guard<'a> {
@@ -22,19 +36,60 @@ pub(in crate::tools) struct Guard<'a> {
     /// The workspace without links.
     pub root: PathBuf,
     own: Vec<PathBuf>,
+    policy: &'a Policy,
 }
 
 impl<'a> Guard<'a> {
-    pub(in crate::tools) fn new(roots: &'a Roots, own_dirs: &[PathBuf]) -> Guard<'a> {
-        let resolved = |path: &PathBuf| canonical(path).unwrap_or_else(|_| path.clone());
-        Guard { roots, root: resolved(&roots.real), own: own_dirs.iter().map(resolved).collect() }
+    pub(in crate::tools) fn new(roots: &'a Roots, own_dirs: &[PathBuf], policy: &'a Policy) -> Guard<'a> {
+        let resolved = |path: &PathBuf| beneath::resolve(path).unwrap_or_else(|_| path.clone());
+        Guard { roots, root: resolved(&roots.real), own: own_dirs.iter().map(resolved).collect(), policy }
     }
 
-    /// Whether a path (without links) lies in a folder of spettro's own. A workspace inside such a folder (a private
-    /// copy) is not spettro's own.
-    pub(in crate::tools) fn is_own(&self, real: &Path) -> bool {
+    /// Why a path (without links) is out of reach; `None` when it is not. Every tool that touches a file asks here,
+    /// and nowhere else.
+    pub(in crate::tools) fn refusal(&self, real: &Path, access: Access) -> Option<String> {
         let in_workspace = real.starts_with(&self.root);
-        self.own.iter().any(|dir| real.starts_with(dir) && !(in_workspace && self.root.starts_with(dir)))
+        // A workspace inside such a folder (a private copy) is not spettro's own.
+        let own = |dir: &PathBuf| real.starts_with(dir) && !(in_workspace && self.root.starts_with(dir));
+        if self.own.iter().any(own) {
+            return Some("it belongs to spettro itself".to_owned());
+        }
+        let secret = |name: &str| real.components().any(|part| part.as_os_str() == name);
+        if real.starts_with("/proc") && PROCESS_SECRETS.into_iter().any(secret) {
+            return Some("it holds the environment or memory of a process".to_owned());
+        }
+        match access {
+            Access::List if !self.policy.may_list(real) => Some(self.allowed("listed", sandbox::Access::List)),
+            Access::Read if !self.policy.may_read(real) => Some(self.allowed("read", sandbox::Access::Read)),
+            Access::Write if !self.policy.may_write(real) => Some(self.allowed("written", sandbox::Access::Write)),
+            _ => None,
+        }
+    }
+
+    /// What a refusal says of the roots there are.
+    fn allowed(&self, what: &str, access: sandbox::Access) -> String {
+        let mut named: Vec<String> = Vec::new();
+        // The workspace first: it is where the work is.
+        let rules = self.policy.rules.iter().filter(|rule| rule.access >= access);
+        let mut roots: Vec<&PathBuf> = rules.map(|rule| &rule.path).collect();
+        roots.sort_by_key(|root| **root != self.root);
+        for root in roots {
+            let name = if *root == self.root { "the workspace".to_owned() } else { self.shown(root) };
+            if !named.contains(&name) {
+                named.push(name);
+            }
+        }
+        let more = named.len().saturating_sub(NAMED_ROOTS);
+        named.truncate(NAMED_ROOTS);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        match named.as_slice() {
+            [] => format!("the sandbox lets nothing be {what}"),
+            _ => format!("outside of what the sandbox lets be {what}: {}{more}", named.join(", ")),
+        }
+    }
+
+    fn shown(&self, real: &Path) -> String {
+        escape_line(self.roots.to_shown(real).as_os_str().as_encoded_bytes())
     }
 
     /// As the model sees it: relative inside the workspace, on one line.
@@ -64,23 +119,22 @@ pub(in crate::tools) struct File {
 }
 
 impl File {
-    /// Takes a path as the model wrote it. Refuses spettro's own folders and the environment of processes.
-    pub(in crate::tools) fn at(guard: &Guard<'_>, written: &str) -> Result<File, ToolError> {
+    /// Takes a path as the model wrote it, for that access.
+    ///
+    /// # Errors
+    /// What is out of reach: spettro's own folders, the environment of processes, what the sandbox does not grant.
+    pub(in crate::tools) fn at(guard: &Guard<'_>, written: &str, access: Access) -> Result<File, ToolError> {
         if written.contains('\0') {
             return Err(ToolError::argument("path", "must not contain a NUL character"));
         }
         let label = escape_line(written.as_bytes());
-        let real = canonical(&guard.roots.to_real(Path::new(written))).map_err(|error| ToolError::Io {
+        let real = beneath::resolve(&guard.roots.to_real(Path::new(written))).map_err(|error| ToolError::Io {
             what: "open",
             path: label.clone(),
             error,
         })?;
-        if guard.is_own(&real) {
-            return Err(ToolError::Forbidden { path: label, why: "it belongs to spettro itself" });
-        }
-        let name = real.file_name().unwrap_or_default();
-        if real.starts_with("/proc") && (name == "environ" || name == "mem") {
-            return Err(ToolError::Forbidden { path: label, why: "it holds the environment or memory of a process" });
+        if let Some(why) = guard.refusal(&real, access) {
+            return Err(ToolError::Forbidden { path: label, why });
         }
         let shown = match real.strip_prefix(&guard.root) {
             Ok(rest) if rest.as_os_str().is_empty() => guard.roots.shown.clone(),
@@ -99,7 +153,12 @@ impl File {
 
     /// The metadata of what is there; `None` when nothing is.
     pub(in crate::tools) fn metadata(&self) -> Result<Option<Metadata>, ToolError> {
-        match self.real.metadata() {
+        // Looking does not open: a pipe is not waited for, and a file that may not be read has its metadata.
+        #[cfg(target_os = "linux")]
+        let flags = OFlags::PATH;
+        #[cfg(not(target_os = "linux"))]
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        match beneath::open(&self.real, flags).and_then(|file| std::fs::File::from(file).metadata()) {
             Ok(metadata) => Ok(Some(metadata)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(self.failed("open", error)),
@@ -109,10 +168,7 @@ impl File {
     /// The whole content of a regular file of at most 64 MiB.
     pub(super) fn content(&self) -> Result<Vec<u8>, ToolError> {
         let failed = |error| self.failed("read", error);
-        // The path has no links: one that stands here now was put here since. Non-blocking, because nothing may wait
-        // for the other end of a pipe.
-        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY;
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(&self.real).map_err(failed)?;
+        let file = beneath::open_to_read(&self.real).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         self.check_regular(&metadata)?;
         let mut content = Vec::with_capacity(metadata.len().min(MAX_FILE_BYTES) as usize + 1);
@@ -142,34 +198,7 @@ impl File {
     /// Replaces the content in one step: a new file beside it, renamed over it. Keeps mode and, where that is
     /// permitted, owner; makes missing folders.
     pub(super) fn replace(&self, content: &[u8]) -> Result<(), ToolError> {
-        let failed = |error| self.failed("write", error);
-        let old = self.metadata()?;
-        let folder = self.real.parent().unwrap_or(Path::new("/"));
-        if old.is_none() {
-            std::fs::create_dir_all(folder).map_err(failed)?;
-        }
-        // The mask applies to a new file's mode when it is made.
-        let mut new = tempfile::Builder::new()
-            .prefix(".spettro-")
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(folder)
-            .map_err(failed)?;
-        new.write_all(content).map_err(failed)?;
-        if let Some(old) = old {
-            let made = new.as_file().metadata().map_err(failed)?;
-            if (made.uid(), made.gid()) != (old.uid(), old.gid()) {
-                // Only root may give a file away; for others the new file is theirs, as with any editor.
-                let owner = rustix::process::Uid::from_raw(old.uid());
-                let group = rustix::process::Gid::from_raw(old.gid());
-                if let Err(error) = rustix::fs::fchown(new.as_file(), Some(owner), Some(group)) {
-                    tracing::debug!(path = self.label, %error, "owner not kept");
-                }
-            }
-            // After the owner: a change of owner clears the set-id bits.
-            new.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o7777)).map_err(failed)?;
-        }
-        new.persist(&self.real).map_err(|error| failed(error.error))?;
-        Ok(())
+        beneath::replace(&self.real, content, None).map_err(|error| self.failed("write", error))
     }
 
     pub(super) fn mark(&self, content: &[u8]) -> ReadMark {
@@ -179,30 +208,4 @@ impl File {
 
 pub(super) fn sha256(content: &[u8]) -> String {
     format!("{:x}", Sha256::digest(content))
-}
-
-/// A path without links: that of the deepest part that exists, and the rest as written. A link that leads nowhere
-/// is an error, because what is written through it would land somewhere else.
-fn canonical(path: &Path) -> io::Result<PathBuf> {
-    let mut missing: Vec<OsString> = Vec::new();
-    let mut at = path.to_owned();
-    loop {
-        match at.canonicalize() {
-            Ok(mut base) => {
-                base.extend(missing.iter().rev());
-                return Ok(base);
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if at.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink()) {
-                    return Err(io::Error::other("it is a symbolic link that leads nowhere"));
-                }
-                match at.components().next_back() {
-                    Some(Component::Normal(name)) => missing.push(name.to_owned()),
-                    _ => return Err(error),
-                }
-                at.pop();
-            }
-            Err(error) => return Err(error),
-        }
-    }
 }

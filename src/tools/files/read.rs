@@ -1,10 +1,11 @@
 //! `file-read`: a page of numbered lines.
 
-use super::path::File;
+use super::path::{Access, File};
 use crate::tools::args::Args;
 use crate::tools::dispatch::{Done, Place};
 use crate::tools::error::ToolError;
-use crate::tools::output::{PAGE_CHARS, escape, thousands};
+use crate::tools::escape::escape;
+use crate::tools::output::{PAGE_CHARS, thousands};
 
 /// Most lines of a page.
 const PAGE_LINES: u64 = 2_000;
@@ -14,7 +15,7 @@ const LINE_CHARS: usize = 2_000;
 const SNIFF_BYTES: usize = 8_192;
 
 pub(in crate::tools) fn read(at: Place<'_>, args: &Args) -> Result<Done, ToolError> {
-    let file = File::at(&at.guard(), args.required("path")?)?;
+    let file = File::at(&at.guard(), args.required("path")?, Access::Read)?;
     let content = file.content()?;
     if let Some(kind) = binary_kind(&content) {
         let size = thousands(content.len() as u64);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::path::{File, sha256};
+use super::path::{Access, File, sha256};
 use crate::tools::args::Args;
 use crate::tools::dispatch::{Done, Place};
 use crate::tools::error::ToolError;
@@ -11,7 +11,7 @@ use crate::tools::output::thousands;
 /// `marks` are the files that were read, with the digest of their content then.
 pub(in crate::tools) fn write(at: Place<'_>, args: &Args, marks: &BTreeMap<String, String>) -> Result<Done, ToolError> {
     let path = args.required("path")?;
-    let file = File::at(&at.guard(), path)?;
+    let file = File::at(&at.guard(), path, Access::Write)?;
     let content = args.required("content")?;
     if path.ends_with('/') {
         return Err(ToolError::argument("path", "names a folder"));

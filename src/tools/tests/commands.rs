@@ -121,7 +121,7 @@ async fn secrets_are_in_no_result() {
     std::fs::write(rig.roots.real.join("f"), format!("a {secret} b\n{long}\n")).expect("a file");
     let read = rig.call("file-read", serde_json::json!({"path": "f"})).await;
     assert!(read.text.contains("a «secret:TOKEN» b") && !read.text.contains("hunter2"), "{}", read.text);
-    assert!(!read.full.contains("hunter2"));
+    assert!(!read.full.text().contains("hunter2"));
     let grep = rig.call("grep", serde_json::json!({"pattern": "a .* b"})).await;
     assert!(grep.text.contains("«secret:TOKEN»") && !grep.text.contains("hunter2"), "{}", grep.text);
     let missing = rig.call("file-read", serde_json::json!({"path": secret})).await;
@@ -158,13 +158,13 @@ async fn a_flood_keeps_both_ends_and_a_long_output_is_cut_and_spooled() {
     let long: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
     let ran = bash(&mut rig, ended(Ending::Exited(1), long.as_bytes())).await;
     assert_eq!(ran.spool, Some(1));
-    assert_eq!(ran.full, format!("{long}[exit status 1]"));
-    assert!(ran.text.chars().count() <= 30_000 + 130);
+    assert_eq!(ran.full.text(), format!("{long}[exit status 1]"));
+    assert!(ran.text.chars().count() <= 30_000 + 180);
     assert!(ran.text.contains("\n[exit status 1]\n[truncated: "), "{}", &ran.text[ran.text.len() - 300..]);
     assert!(ran.text.contains("use tool-output {\"id\":\"spool:1\",\"offset\":"));
     assert_eq!(ran.text, cut("bash", &ran.full, usize::MAX, Some(1)));
-    let (bytes, size) = rig.spool.read(1, 0, usize::MAX).expect("a spool").expect("a body");
-    assert_eq!((bytes.as_ref(), size), (ran.full.as_bytes(), ran.full.len() as u64));
+    assert!(ran.text.ends_with("[whole output: spool/1 in the session's folder]"), "a cut command names its file");
+    assert_eq!(std::fs::read(rig.spool.path(1)).expect("and that is there"), ran.full.text().as_bytes());
 }
 
 #[tokio::test(flavor = "current_thread")]

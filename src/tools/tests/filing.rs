@@ -224,3 +224,68 @@ async fn bytes_that_are_no_text_survive_an_edit() {
     assert!(text.contains("+caf\\xe9 = 2"), "{text}");
     assert_eq!(std::fs::read(rig.path("latin")).expect("a file"), b"caf\xe9 = 2\n");
 }
+
+/// What the sandbox grants: the workspace for writing, and one folder elsewhere for reading.
+fn confined() -> Rig {
+    use crate::process::sandbox::{Access, Files, Rule};
+    Rig::with(|options| {
+        let base = options.own_dirs[0].parent().expect("a folder").to_owned();
+        for name in ["ws", "out"] {
+            std::fs::create_dir_all(base.join(name)).expect("a folder");
+            std::fs::write(base.join(name).join("file"), "mark\n").expect("a file");
+        }
+        let rule = |path: PathBuf, access| Rule { path, access };
+        let rules = vec![rule(base.join("ws"), Access::Write), rule("/etc".into(), Access::Read)];
+        options.policy = Rc::new(Policy { files: Files::WorkspaceWrite, rules, ..Policy::off() });
+    })
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_sandbox_of_commands_holds_for_file_tools_too() {
+    let mut rig = confined();
+    symlink(rig.path("../out"), rig.path("link")).expect("a link");
+    rig.ok("file-read", json!({"path": "/etc/passwd"})).await;
+    rig.ok("file-read", json!({"path": "/proc/self/root/etc/passwd"})).await;
+    for path in ["../out/file", "link/file", "link/../out/file", "/proc/self/root/var", "/var/tmp"] {
+        let text = rig.refused("file-read", json!({"path": path})).await;
+        assert!(text.ends_with("lets be read: the workspace, /etc"), "{path}: {text}");
+        rig.refused("grep", json!({"pattern": "mark", "path": path})).await;
+    }
+    for path in ["/etc/passwd", "/etc/spettro-test/new", "../out/new", "link/new", "../new", "/nowhere/new"] {
+        let text = rig.refused("file-write", json!({"path": path, "content": "x", "append": true})).await;
+        assert!(text.ends_with("lets be written: the workspace"), "{path}: {text}");
+    }
+    rig.refused("file-edit", json!({"path": "../out/file", "old_string": "mark", "new_string": "x"})).await;
+    rig.refused("glob", json!({"path": "../out"})).await;
+    assert_eq!(rig.ok("grep", json!({"pattern": "mark"})).await, "file:1:mark", "the link is not followed");
+    assert_eq!(std::fs::read_to_string(rig.path("../out/file")).expect("a file"), "mark\n");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_folder_that_becomes_a_link_meanwhile_leads_nowhere() {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let mut rig = confined();
+    let (folder, aside, out) = (rig.path("folder"), rig.path("aside"), rig.path("../out"));
+    std::fs::create_dir(&folder).expect("a folder");
+    symlink(&out, &aside).expect("a link");
+    let over = std::sync::Arc::new(AtomicBool::new(false));
+    let until = over.clone();
+    let swap = std::thread::spawn(move || {
+        while !until.load(Ordering::Relaxed) {
+            // In one step each: now it is the link, now the folder.
+            renameat_with(CWD, &folder, CWD, &aside, RenameFlags::EXCHANGE).expect("they change places");
+        }
+    });
+    for n in 0..400 {
+        let path = format!("folder/new-{n}");
+        // Refused, or written where it was meant to be.
+        rig.call("file-write", json!({"path": path, "content": "x"})).await;
+        let ran = rig.call("file-read", json!({"path": "folder/file"})).await;
+        assert!(!ran.text.contains("mark"), "{}", ran.text);
+    }
+    over.store(true, Ordering::Relaxed);
+    swap.join().expect("it ends");
+    let out = RealDir.list(&rig.path("../out")).expect("a list");
+    assert_eq!(out.len(), 1, "{out:?}");
+}

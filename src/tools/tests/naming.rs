@@ -143,9 +143,9 @@ async fn a_cut_result_is_read_on_with_tool_output() {
     let more = rig.within("tool-output", arguments, usize::MAX).await;
     assert_eq!(more.status, ToolStatus::Ok);
     let (header, chunk) = more.text.split_once('\n').expect("a header");
-    assert!(header.starts_with(&format!("output=spool:1 size={} next_offset=", ran.full.len())), "{header}");
+    assert!(header.starts_with(&format!("output=spool:1 size={} next_offset=", ran.full.text().len())), "{header}");
     assert!(header.ends_with(" (more available)") && chunk.len() <= 8_000 && chunk.len() > 7_990);
-    assert!(ran.full.starts_with(&format!("{head}\n{chunk}")));
+    assert!(ran.full.text().starts_with(&format!("{head}\n{chunk}")));
     // A chunk fits the budget with its header, whatever the limit.
     let small = rig.within("tool-output", r#"{"id":"spool:1","limit":90000}"#, 600).await;
     assert!(small.text.chars().count() <= 600 && small.spool.is_none(), "{}", small.text);

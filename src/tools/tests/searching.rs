@@ -82,7 +82,7 @@ async fn grep_limits_say_what_they_left_out() {
     let ran = rig.call("grep", json!({"pattern": "somewhat"})).await;
     let at = ran.text.find("[truncated: ").expect("a footer");
     assert!(at <= 16_001 && at > 15_900 && ran.spool.is_some());
-    assert!(ran.full.lines().count() == 500);
+    assert!(ran.full.text().lines().count() == 500);
 }
 
 #[tokio::test(flavor = "current_thread")]

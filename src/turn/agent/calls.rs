@@ -10,7 +10,7 @@ use super::super::results;
 use super::{Agent, Ended, Turn, TurnDone};
 use crate::event::{ToolStatus, TurnEnd};
 use crate::session::{Fact, Message, Output, SessionError, ToolDone, ToolStart};
-use crate::tools::{PLAN_UPDATED, Ran, ToolCall};
+use crate::tools::{PLAN_UPDATED, Ran, ToolCall, Whole};
 use crate::world::{Halt, Why, World};
 
 /// Most tool calls of one reply that are run.
@@ -68,9 +68,7 @@ impl Agent {
                 return Err(Ended::Halted(self.parts.halt.wait().await));
             }
         }
-        for (index, text) in
-            results::together(&results, self.parts.endpoint.window_tokens, self.parts.conversation.factor())
-        {
+        for (index, text) in self.shorter(&mut results).await {
             self.recut(&calls[index].id, text)?;
         }
         if let Some(summary) = complete {
@@ -103,7 +101,7 @@ impl Agent {
             tool,
             summary,
             status: ToolStatus::Refused,
-            full: text.clone(),
+            full: Whole::of_text(text.clone()),
             output_bytes: text.len() as u64,
             text,
             spool: None,
@@ -162,7 +160,7 @@ impl Agent {
                 tool,
                 summary,
                 status: ToolStatus::Interrupted,
-                full: text.clone(),
+                full: Whole::of_text(text.clone()),
                 output_bytes: 0,
                 text,
                 spool: None,
@@ -173,6 +171,9 @@ impl Agent {
                 complete: None,
             }
         });
+        if self.parts.tools.changes(call) {
+            (self.parts.changed)(&call.id, &format!("{} `{}`", ran.tool, ran.summary));
+        }
         if halt.why().is_some_and(|why| why != Why::Drain) && self.parts.tools.changes(call) {
             ran.status = ToolStatus::Interrupted;
             if ran.text != INTERRUPTED {
@@ -191,9 +192,10 @@ impl Agent {
             status: ran.status,
             duration_ms: took.as_millis() as u64,
             output_bytes: ran.output_bytes,
-            chars: ran.full.chars().count() as u64,
-            lines: ran.full.lines().count() as u64,
+            chars: ran.full.text().chars().count() as u64,
+            lines: ran.full.text().lines().count() as u64,
             spool: ran.spool,
+            spool_bytes: ran.spool.map(|_| ran.full.kept_bytes()),
             marks: ran.marks.clone(),
             changed: ran.changed.clone(),
         };
@@ -217,6 +219,19 @@ impl Agent {
         self.say_after(facts, result)?;
         self.parts.history.output(self.parts.session.last_entry(), output);
         Ok(())
+    }
+
+    /// The results that together are too large, cut further.
+    async fn shorter(&self, results: &mut [Ran]) -> Vec<(usize, String)> {
+        let (window, factor) = (self.parts.endpoint.window_tokens, self.parts.conversation.factor());
+        let shorter = results::together(results, window, factor);
+        let spool = self.parts.session.spool();
+        let mut named = false;
+        for (index, _) in &shorter {
+            // What was whole until now has not waited for its file. A run that is stopped waits for none.
+            named |= self.parts.halt.run(results[*index].filed(&spool)).await == Ok(true);
+        }
+        if named { results::together(results, window, factor) } else { shorter }
     }
 
     fn recut(&mut self, id: &str, new: String) -> Result<(), SessionError> {

@@ -2,7 +2,7 @@
 
 use spettro::event::Outcome;
 
-use super::support::{GOAL, case, met, next_step, steps, steps_by_history, summary, unmet};
+use super::support::{GOAL, case, met, next_step, steps_by_history, summary};
 use crate::provider::{Lane, Reply, Script};
 use crate::sandbox::{PATIENCE, json_lines};
 
@@ -24,17 +24,14 @@ fn normal(rest: &[u8], case: &crate::goal::support::Case) -> Vec<u8> {
 
 #[test]
 fn a_resume_after_two_compactions_sends_what_the_live_run_would_have_sent() {
-    let script = Script::new().agent(steps(120, 900)).summarizer(summary()).judge(unmet("not yet")).judge(met());
-    let case = case(script, 16_000, "");
-    let ended = case.with(&["--max-steps", "100"]).expect(Outcome::Unmet);
-    assert!(ended.facts("compaction").len() >= 2);
-    let before = case.provider.agent_requests();
-    let ended = case.resume(&ended, &["--max-steps", "6000"]).expect(Outcome::Met);
-    assert!(!ended.finished.stderr.contains("history as this build encodes it differs"), "{}", ended.finished.stderr);
-    let after = case.provider.agent_requests();
-    let last = before.last().expect("requests").rest().strip_suffix(b"]}").expect("closed").to_vec();
-    assert!(after[before.len()].rest().starts_with(&last), "the resumed run goes on where the other ended");
-    case.provider.finish();
+    cut_and_resumed(120, 900, 16_000, |lines| {
+        let second = lines.iter().enumerate().filter(|(_, line)| line["kind"] == "compaction").nth(1);
+        let (second, _) = second.expect("two compactions");
+        // Some steps later, behind a request and behind a result.
+        let rest = lines.iter().enumerate().skip(second + 30);
+        let told = rest.filter(|(_, line)| line["kind"] == "call" || line["role"] == "tool");
+        told.map(|(index, _)| index + 1).take(3).collect()
+    });
 }
 
 #[test]
@@ -75,6 +72,97 @@ fn killed_right_after_the_compaction_fact_a_resume_sends_the_compacted_history()
     let agents = case.provider.agent_requests();
     assert!(agents.iter().all(|request| request.text().contains(GOAL)));
     same(&case, &expected);
+}
+
+/// A run of `count` steps whose log was cut to its first lines, as a runner that died there leaves it, goes on: its
+/// requests are those of the run that nothing happened to.
+fn cut_and_resumed(count: usize, bytes: usize, window: u64, cuts: impl Fn(&[serde_json::Value]) -> Vec<usize>) {
+    let script =
+        || Script::new().agent(steps_by_history(count, bytes)).summarizer(summary_by_history()).judge(met().forever());
+    let whole = case(script(), window, "");
+    let ended = whole.run().expect(Outcome::Met);
+    let expected: Vec<Vec<u8>> =
+        whole.provider.agent_requests().iter().map(|request| normal(request.rest(), &whole)).collect();
+    let log = ended.dir.as_ref().expect("a session").join("session.jsonl");
+    let lines = json_lines(&log);
+    let places = cuts(&lines);
+    assert!(places.len() >= 2, "{places:?}");
+    let text = whole.sandbox.read(&log);
+    for place in places {
+        let kept: String = text.split_inclusive('\n').take(place).collect();
+        whole.sandbox.write(&log, &kept);
+        forget_later_outputs(log.parent().expect("a folder"), &lines[..place]);
+        let before = whole.provider.count(Lane::Agent);
+        let answered =
+            lines[..place].iter().filter(|line| line["kind"] == "settled" && line["lane"] == "agent").count();
+        let finished = whole.sandbox.run(["run", "--resume", "latest"]);
+        assert_eq!(finished.code, Some(0), "behind line {place}: {}", finished.stderr);
+        assert!(!finished.stderr.contains("differs"), "{}", finished.stderr);
+        let agents = whole.provider.agent_requests();
+        let now: Vec<Vec<u8>> = agents[before..].iter().map(|request| normal(request.rest(), &whole)).collect();
+        let wanted = &expected[answered..];
+        assert_eq!(now.len(), wanted.len(), "behind line {place}: {:?}", lines[place - 1]["kind"]);
+        for (n, (now, wanted)) in now.iter().zip(wanted).enumerate() {
+            assert!(
+                now == wanted,
+                "behind line {place} request {n} differs:\n{}\n{}",
+                String::from_utf8_lossy(now),
+                String::from_utf8_lossy(wanted)
+            );
+        }
+    }
+    whole.provider.finish();
+}
+
+/// Takes away the outputs that the runner had not written yet.
+fn forget_later_outputs(session: &std::path::Path, lines: &[serde_json::Value]) {
+    let last = lines.iter().filter_map(|line| line["spool"].as_u64()).max().unwrap_or(0);
+    for entry in std::fs::read_dir(session.join("spool")).into_iter().flatten() {
+        let path = entry.expect("a readable entry").path();
+        let id = path.file_name().and_then(|name| name.to_str()?.parse::<u64>().ok());
+        if id.is_some_and(|id| id > last) {
+            std::fs::remove_file(path).expect("it is the test's own");
+        }
+    }
+}
+
+/// Line counts of a log that end right before and right behind each fact of a kind, the first few of them.
+fn around<'a>(kind: &'a str, most: usize) -> impl Fn(&[serde_json::Value]) -> Vec<usize> + 'a {
+    move |lines| {
+        let facts = lines.iter().enumerate().filter(|(_, line)| line["kind"] == kind).take(most);
+        facts.flat_map(|(index, _)| [index, index + 1]).collect()
+    }
+}
+
+#[test]
+fn killed_between_the_plan_of_stubs_and_its_fact_or_right_behind_it_a_resume_sends_the_same() {
+    cut_and_resumed(60, 5_000, 40_000, around("prune", 2));
+}
+
+#[test]
+fn killed_right_before_or_behind_a_summary_a_resume_sends_the_same() {
+    cut_and_resumed(100, 900, 16_000, around("compaction", 2));
+}
+
+#[test]
+fn killed_with_a_call_of_the_summarizer_open_or_settled_a_resume_sends_the_same() {
+    cut_and_resumed(60, 900, 16_000, |lines| {
+        let mine = |kind: &str| {
+            let found = |line: &serde_json::Value| line["kind"] == kind && line["lane"] == "summarizer";
+            lines.iter().position(found).map(|index| index + 1)
+        };
+        [mine("call"), mine("settled")].into_iter().flatten().collect()
+    });
+}
+
+/// A summary that names the step before which it is made: asked again, the summarizer says the same.
+fn summary_by_history() -> crate::provider::Step {
+    crate::provider::respond_with(|request| {
+        let text = request.text();
+        let last = text.rsplit("step ").find_map(|rest| rest.split(['\\', ';', '"']).next()?.parse::<usize>().ok());
+        Reply::summary(&format!("all up to step {}", last.expect("a step")))
+    })
+    .forever()
 }
 
 /// The first request that holds a summary gets no answer, all others what `steps_by_history` gives.

@@ -2,7 +2,12 @@
 
 mod failures;
 mod kills;
+mod long;
 mod overflow;
 mod passes;
 pub mod support;
 mod verbs;
+mod wires;
+mod work;
+
+use crate::provider as scripted;

@@ -44,7 +44,8 @@ pub fn steps_by_history(count: usize, bytes: usize) -> Step {
 
 pub fn next_step(request: &Request, count: usize, bytes: usize) -> Reply {
     let results = request.tool_results();
-    let last = results.last().and_then(|result| result.text.lines().next()?.strip_prefix("step ")?.parse().ok());
+    // By the id: what a call printed may be gone, when its runner died.
+    let last = results.last().and_then(|result| result.id.strip_prefix("call-")?.parse().ok());
     let n = last.map_or(1, |last: usize| last + 1);
     if n > count {
         return Reply::complete("all steps are done").id("call-end");

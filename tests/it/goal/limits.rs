@@ -59,7 +59,7 @@ fn the_time_limit_inside_the_judge_is_no_verdict() {
 #[test]
 fn the_time_limit_inside_a_check() {
     let script = Script::new().agent(Reply::complete("done"));
-    let yaml = "goal: x\nlimits: {time: 700ms}\nchecks: ['if test -e ../home/second; then sleep 1000; fi; touch ../home/second']";
+    let yaml = "goal: x\nlimits: {time: 700ms}\nchecks: ['if test -e ../tmp/second; then sleep 1000; fi; touch ../tmp/second']";
     let case = Case::new(script, yaml);
     let ended = in_time(case.run(), Duration::from_millis(700));
     assert_eq!(ended.result.checks[0].status.name(), "not_run");

@@ -323,7 +323,8 @@ fn a_protected_file_that_a_command_edits_ends_the_run() {
 fn the_goal_file_is_always_protected_and_its_text_was_frozen() {
     let edit = "sed -i 's/hard/easy/' ../goal.yaml";
     let script = Script::new().agent(Reply::bash(edit)).agent(Reply::complete("done"));
-    let case = Case::new(script, "goal: something hard");
+    // In the sandbox it cannot even be tried.
+    let case = Case::new(script, "goal: something hard\nsandbox: {files: off}");
     let ended = case.run().expect(Outcome::Policy);
     assert!(ended.error().contains("goal.yaml"), "{}", ended.error());
     assert_eq!(ended.facts("frozen")[0]["goal"], "something hard");
@@ -382,12 +383,11 @@ fn a_check_before_the_judge_waits_for_the_others_and_gates_like_them() {
         .agent(Reply::bash("touch slow"))
         .agent(Reply::text("c"))
         .judge(met());
-    let yaml =
-        "goal: x\nchecks: ['test -e quick', {name: slow, run: 'echo . >> ../runs; test -e slow', when: before_judge}]";
+    let yaml = "goal: x\nchecks: ['test -e quick', {name: slow, run: 'echo . >> ../tmp/runs; test -e slow', when: before_judge}]";
     let case = Case::new(script, yaml);
     let ended = case.run().expect(Outcome::Met);
     assert_eq!(ended.result.iterations, 3);
-    assert_eq!(case.sandbox.read("../runs"), ".\n.\n", "not at the baseline, nor beside a failed one");
+    assert_eq!(case.sandbox.read("../tmp/runs"), ".\n.\n", "not at the baseline, nor beside a failed one");
     case.provider.finish();
 }
 

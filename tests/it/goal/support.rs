@@ -91,7 +91,13 @@ impl Started {
     /// Waits for the end and holds it against what every end owes.
     #[track_caller]
     pub fn end(self) -> Ended {
-        let finished = self.running.wait(PATIENCE);
+        self.end_within(PATIENCE)
+    }
+
+    /// The same for a run that takes longer than others.
+    #[track_caller]
+    pub fn end_within(self, patience: Duration) -> Ended {
+        let finished = self.running.wait(patience);
         Ended::of(finished, &self.file)
     }
 }

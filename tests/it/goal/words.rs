@@ -42,7 +42,7 @@ fn what_is_wrong_with_the_command_line_is_a_result_too() {
     assert!(message(&result).contains("nowhere.yaml"), "{result}");
     let (_, result) = refused(&sandbox, &["-p", "x", "--set", "limits.iterations=0"]);
     assert!(message(&result).contains("limits.iterations"), "{result}");
-    let (_, result) = refused(&sandbox, &["-p", "x", "--untrusted", "--model", "anthropic/claude-sonnet-4-5"]);
+    let (_, result) = refused(&sandbox, &["-p", "x", "--fork", "--model", "anthropic/claude-sonnet-4-5"]);
     assert!(message(&result).contains("not in this version yet"), "{result}");
 }
 
@@ -90,7 +90,7 @@ fn an_unpriced_model_elsewhere_is_refused_with_what_to_write() {
     let near = "{id: near/by, wire: openai-chat, base_url: \"http://127.0.0.1:9/v1\"}";
     sandbox.write("judge.yaml", format!("version: 1\ngoal: x\nmodel: {near}\njudge: {{model: {far}}}\n"));
     for file in ["agent.yaml", "judge.yaml"] {
-        let (_, result) = refused(&sandbox, &[file]);
+        let (_, result) = refused(&sandbox, &[file, "--trust-goal"]);
         let text = message(&result);
         for part in ["prices:", "like: provider/model", "limits.cost: unlimited"] {
             assert!(text.contains(part), "{part}: {text}");

@@ -1,14 +1,16 @@
 //! What makes a request well formed. Every request of every test is held against these rules.
 
+mod anthropic;
+mod chat;
 mod gemini;
 mod responses;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::reply::{Block, Reply};
-use super::request::{Lane, Request, Wire, content_text, forced_tool, model_of_path, tool_names};
+use super::request::{Lane, Request, Wire, forced_tool, model_of_path, tool_names};
 use super::stream;
 
 /// What a test says about its requests.
@@ -36,8 +38,14 @@ pub struct Checker {
     /// The content of each reply sent to the agent, as the anthropic wire has it; by the id of its first call,
     /// or by its text when it has none.
     sent: BTreeMap<String, Vec<Vec<Value>>>,
+    /// By the same: the digest of the messages that each of those replies answered. Reasoning holds for these alone.
+    bound: BTreeMap<String, BTreeSet<u64>>,
+    /// The digest of the messages of the agent's last request.
+    asked: u64,
+    /// Rounds that were open when the history before them was edited: their reasoning had to come back.
+    open_at_edit: BTreeSet<String>,
     /// The blocks of those replies that only the provider understands, and the chat wire's reasoning.
-    opaque: Vec<Value>,
+    opaque: BTreeMap<String, Value>,
     reasoning: BTreeSet<String>,
     /// The items of each reply as the responses wire has them, and its parts as the gemini wire has them.
     items: Vec<Vec<Value>>,
@@ -71,9 +79,11 @@ impl Checker {
                 Block::Other(value) => value.clone(),
             })
             .collect();
-        self.opaque.extend(blocks.iter().filter(|block| is_opaque(block)).cloned());
+        self.opaque.extend(blocks.iter().filter(|block| is_opaque(block)).map(|block| (sorted(block), block.clone())));
         self.reasoning.insert(thoughts(&blocks));
-        self.sent.entry(source_key(&blocks)).or_default().push(blocks);
+        let key = source_key(&blocks);
+        self.bound.entry(key.clone()).or_default().insert(self.asked);
+        self.sent.entry(key).or_default().push(blocks);
     }
 
     /// Everything that is wrong with a request.
@@ -106,8 +116,12 @@ impl Checker {
             };
             self.prefix(request, !messages.iter().any(models), &mut found);
         }
+        let before = anthropic::digests(&request.body);
+        if request.lane == Lane::Agent {
+            self.asked = before.last().copied().unwrap_or_default();
+        }
         match request.wire {
-            Wire::Anthropic => self.anthropic(request, &body["system"], messages, &mut found),
+            Wire::Anthropic => self.anthropic(request, &body["system"], messages, &before, &mut found),
             Wire::OpenAiResponses => self.responses(request, &body, &mut found),
             Wire::OpenAiChat => self.chat(messages, &mut found),
             Wire::Gemini => self.gemini(request, &body, &mut found),
@@ -153,211 +167,6 @@ impl Checker {
         }
     }
 
-    // ----------------------------------------------------------------------------------------- anthropic
-
-    fn anthropic(&self, request: &Request, system: &Value, messages: &[Value], found: &mut Found) {
-        match system {
-            Value::Null => {}
-            Value::String(text) => found.unless(!blank(text), "`system` is empty"),
-            Value::Array(blocks) => {
-                found.unless(!blocks.is_empty(), "`system` is an empty list");
-                let texts = blocks.iter().all(|b| b["type"] == "text" && !blank(b["text"].as_str().unwrap_or("")));
-                found.unless(texts, "`system` has a block that is not a text, or an empty one");
-            }
-            _ => found.say("`system` is neither a text nor a list"),
-        }
-        let mut open: Vec<String> = Vec::new();
-        let mut ids = BTreeSet::new();
-        let mut previous = "";
-        for (index, message) in messages.iter().enumerate() {
-            let at = format!("messages[{index}]");
-            let role = message["role"].as_str().unwrap_or_default();
-            let blocks = match &message["content"] {
-                Value::String(text) => vec![json!({"type": "text", "text": text})],
-                Value::Array(blocks) => blocks.clone(),
-                _ => Vec::new(),
-            };
-            found.unless(!blocks.is_empty(), format!("{at} has no content"));
-            if blocks.iter().any(|b| b["type"] == "text" && blank(b["text"].as_str().unwrap_or(""))) {
-                found.say(format!("{at} has an empty text"));
-            }
-            match role {
-                "user" => {
-                    self.anthropic_user(&at, &blocks, &mut open, found);
-                }
-                "assistant" => {
-                    found.unless(index > 0, "the first message is not the user's");
-                    if previous == "assistant" && !self.paused {
-                        found.say(format!("{at}: two assistant messages in a row"));
-                    }
-                    for id in open.drain(..) {
-                        found.say(format!("{at}: the call {id} before it has no result"));
-                    }
-                    for block in blocks.iter().filter(|block| block["type"] == "tool_use") {
-                        let id = block["id"].as_str().unwrap_or_default();
-                        call_id(&at, id, &mut ids, found);
-                        let valid = id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-                        found.unless(valid, format!("{at}: the call id {id:?} has other characters than a-zA-Z0-9_-"));
-                        found.unless(block["input"].is_object(), format!("{at}: the input of call {id} is no object"));
-                        found.unless(named(&block["name"]), format!("{at}: the call {id} has no name"));
-                        open.push(id.to_owned());
-                    }
-                    let last = !messages[index + 1..].iter().any(|message| message["role"] == "assistant");
-                    // Behind an edit reasoning is withheld, but never that of the round which is not answered yet.
-                    let withheld = self.rewritten > 0 && !last && !blocks.iter().any(is_opaque);
-                    if !withheld {
-                        self.thinking(&at, request, &blocks, found);
-                    }
-                }
-                other => found.say(format!("{at}: role {other:?} does not exist on this wire")),
-            }
-            previous = role;
-        }
-        for id in open {
-            found.say(format!("the call {id} has no result"));
-        }
-        if previous == "assistant" && !self.paused {
-            found.say("the last message is the assistant's");
-        }
-    }
-
-    fn anthropic_user(&self, at: &str, blocks: &[Value], open: &mut Vec<String>, found: &mut Found) {
-        let mut answered = BTreeSet::new();
-        let mut other_seen = false;
-        for block in blocks {
-            if block["type"] != "tool_result" {
-                other_seen = true;
-                continue;
-            }
-            let id = block["tool_use_id"].as_str().unwrap_or_default();
-            found.unless(!other_seen, format!("{at}: the result of {id} stands behind other content"));
-            if !answered.insert(id.to_owned()) {
-                found.say(format!("{at}: two results for the call {id}"));
-            } else if let Some(place) = open.iter().position(|call| call == id) {
-                open.remove(place);
-            } else {
-                found.say(format!("{at}: the result of {id} has no call in the message before"));
-            }
-            let parts = block["content"].as_array().map(Vec::as_slice).unwrap_or_default();
-            if parts.iter().any(|part| part["type"] == "text" && blank(part["text"].as_str().unwrap_or(""))) {
-                found.say(format!("{at}: the result of {id} has an empty text"));
-            }
-        }
-        for id in open.drain(..) {
-            found.say(format!("{at}: the call {id} before it has no result"));
-        }
-    }
-
-    /// Thinking (and any block that only the provider understands) comes back as it was sent, in its place: the
-    /// same blocks in the same order between the same calls.
-    fn thinking(&self, at: &str, request: &Request, blocks: &[Value], found: &mut Found) {
-        if self.rules.foreign_history {
-            return;
-        }
-        for block in blocks.iter().filter(|block| is_opaque(block)) {
-            let kind = block["type"].as_str().unwrap_or("?");
-            // Equal as JSON; the text that was sent is the sent value's own.
-            match self.opaque.iter().find(|sent| *sent == block) {
-                None => found.say(format!("{at}: the {kind} block is not one that was sent, byte for byte")),
-                Some(sent) if kind != "thinking" && !contains(&request.body, sent.to_string().as_bytes()) => {
-                    found.say(format!("{at}: the {kind} block was serialized anew"));
-                }
-                Some(_) => {}
-            }
-        }
-        let ids: Vec<&Value> = blocks.iter().filter(|b| b["type"] == "tool_use").map(|b| &b["id"]).collect();
-        let shape = |blocks: &[Value]| -> Vec<Value> {
-            let kept = blocks.iter().filter(|b| is_opaque(b) || ids.contains(&&b["id"]));
-            kept.map(|b| if is_opaque(b) { b.clone() } else { b["id"].clone() }).collect()
-        };
-        if let Some(sources) = self.sent.get(&source_key(blocks))
-            && !sources.iter().any(|sent| shape(sent) == shape(blocks))
-        {
-            found.say(format!("{at}: its thinking is missing or not in its place"));
-        }
-    }
-
-    // ---------------------------------------------------------------------------------------------- chat
-
-    fn chat(&self, messages: &[Value], found: &mut Found) {
-        let mut open: Vec<String> = Vec::new();
-        let mut answered = BTreeSet::new();
-        let mut ids = BTreeSet::new();
-        let mut previous = "";
-        for (index, message) in messages.iter().enumerate() {
-            let at = format!("messages[{index}]");
-            let role = message["role"].as_str().unwrap_or_default();
-            if index == 0 && !matches!(role, "system" | "developer") {
-                found.say(format!("the first message is the {role}'s, not the system's"));
-            }
-            if role != "tool" {
-                for id in open.drain(..) {
-                    found.say(format!("{at}: the call {id} before it has no result"));
-                }
-            }
-            let filled = match &message["content"] {
-                Value::String(text) => !blank(text),
-                Value::Array(parts) => !parts.is_empty() && !blank(&content_text(&message["content"])),
-                _ => false,
-            };
-            match role {
-                "system" | "developer" | "user" => found.unless(filled, format!("{at} has no content")),
-                "assistant" => {
-                    if previous == "assistant" && !self.paused {
-                        found.say(format!("{at}: two assistant messages in a row"));
-                    }
-                    let calls = message["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default();
-                    found.unless(filled || !calls.is_empty(), format!("{at} has neither text nor calls"));
-                    let listed =
-                        message.get("tool_calls").is_none_or(|calls| !calls.as_array().is_some_and(Vec::is_empty));
-                    found.unless(listed, format!("{at}: `tool_calls` is an empty list"));
-                    for call in calls {
-                        let id = call["id"].as_str().unwrap_or_default();
-                        call_id(&at, id, &mut ids, found);
-                        let function = &call["function"];
-                        found.unless(call["type"] == "function", format!("{at}: the call {id} is no function"));
-                        found.unless(named(&function["name"]), format!("{at}: the call {id} has no name"));
-                        // Servers that render a template parse them and refuse anything else.
-                        let arguments = function["arguments"].as_str().unwrap_or_default();
-                        let object = serde_json::from_str::<Map<String, Value>>(arguments).is_ok();
-                        found.unless(object, format!("{at}: the arguments of call {id} are no text of an object"));
-                        open.push(id.to_owned());
-                    }
-                    if let Some(thought) = message["reasoning_content"].as_str() {
-                        let known = self.reasoning.contains(thought);
-                        found.unless(
-                            known || self.rules.foreign_history,
-                            format!("{at}: the reasoning is not one that was sent"),
-                        );
-                    }
-                }
-                "tool" => {
-                    let id = message["tool_call_id"].as_str().unwrap_or_default();
-                    if let Some(place) = open.iter().position(|call| call == id) {
-                        open.remove(place);
-                        answered.insert(id.to_owned());
-                    } else if answered.contains(id) {
-                        found.say(format!("{at}: two results for the call {id}"));
-                    } else {
-                        found.say(format!("{at}: the result of {id} has no call in the message before"));
-                    }
-                    let text = message["content"].is_string() || message["content"].is_array();
-                    found.unless(text, format!("{at}: the result of {id} has no content"));
-                }
-                other => found.say(format!("{at}: role {other:?} does not exist on this wire")),
-            }
-            previous = role;
-        }
-        for id in open {
-            found.say(format!("the call {id} has no result"));
-        }
-        if previous == "assistant" && !self.paused {
-            found.say("the last message is the assistant's");
-        }
-    }
-
-    // -------------------------------------------------------------------------------------------- prefix
-
     /// The rest of an agent request begins with the rest of the session's request before, less its `]}`. A
     /// request without any assistant message may start a session of its own.
     fn prefix(&mut self, request: &Request, fresh: bool, found: &mut Found) {
@@ -392,6 +201,18 @@ impl Checker {
             (None, _) => {}
         }
         self.sessions.push(kept.to_vec());
+    }
+}
+
+/// A block whatever the order of its keys.
+fn sorted(block: &Value) -> String {
+    match block {
+        Value::Object(fields) => {
+            let fields: BTreeMap<&String, String> = fields.iter().map(|(name, value)| (name, sorted(value))).collect();
+            format!("{fields:?}")
+        }
+        Value::Array(items) => format!("{:?}", items.iter().map(sorted).collect::<Vec<_>>()),
+        other => other.to_string(),
     }
 }
 

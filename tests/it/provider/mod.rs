@@ -14,6 +14,7 @@ mod script;
 mod server;
 mod stream;
 
+pub use check::contains;
 pub use reply::{Block, Gate, Reply, Served, Step, Usage, respond_with};
 pub use request::{Lane, Request, ToolResult, Wire, rest_start};
 pub use script::Script;

@@ -149,7 +149,7 @@ pub struct Request {
     pub query: String,
     /// Names in lower case, in the order received.
     pub headers: Vec<(String, String)>,
-    /// Empty when the script is `light`.
+    /// Empty when the script is `light`, and afterwards when it forgets bodies.
     pub body: Vec<u8>,
     /// When its first byte was there, and when all of it was.
     pub first_byte: Instant,
@@ -157,6 +157,13 @@ pub struct Request {
 }
 
 impl Request {
+    /// All but its body and headers.
+    pub(super) fn without_body(&self) -> Request {
+        let Request { n, lane_n, lane, wire, first_byte, received, .. } = *self;
+        let (path, query) = (self.path.clone(), self.query.clone());
+        Request { n, lane_n, lane, wire, path, query, headers: Vec::new(), body: Vec::new(), first_byte, received }
+    }
+
     /// The body, parsed. Panics when it is not JSON.
     #[track_caller]
     pub fn json(&self) -> Value {

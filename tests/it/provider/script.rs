@@ -115,7 +115,7 @@ impl Script {
         self
     }
 
-    /// Requests are checked, but their bodies are not kept.
+    /// Requests are checked and shown to whoever computes their replies, but neither bodies nor headers are kept.
     pub fn forget_bodies(mut self) -> Script {
         self.keep_bodies = false;
         self

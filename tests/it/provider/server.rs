@@ -469,11 +469,12 @@ fn exchange(shared: &Shared, stream: &TcpStream, arrived: Arrived) -> After {
         let found = state.checker.check(&request);
         state.problems.extend(found.into_iter().map(|problem| format!("{name}: {problem}")));
     }
-    if !shared.keep_bodies {
+    if shared.light {
         request.body = Vec::new();
     }
     let request = Arc::new(request);
-    state.requests.push(Arc::clone(&request));
+    let kept = if shared.keep_bodies { Arc::clone(&request) } else { Arc::new(request.without_body()) };
+    state.requests.push(kept);
     state.answering += 1;
     let mut guard = Answering { shared, served: None };
     let what = state.next(lane);

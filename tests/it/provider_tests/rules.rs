@@ -336,6 +336,7 @@ fn reasoning_on_the_chat_wire_is_what_was_sent() {
         stripped(provider.take_problems())
     };
     assert_eq!(ask_again("because"), Vec::<String>::new());
+    assert_eq!(ask_again(""), ["messages[2]: its reasoning is missing"]);
     let wrong = ask_again("why not");
     assert!(wrong.len() == 1 && wrong[0].contains("the reasoning is not one that was sent"), "{wrong:?}");
 }

@@ -3,6 +3,9 @@
 mod clock;
 mod endpoints;
 mod hour;
+#[cfg(target_os = "linux")]
+mod keys;
+mod live;
 mod retries;
 mod server;
 mod tls;

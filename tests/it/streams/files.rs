@@ -185,7 +185,7 @@ fn a_full_disk_ends_the_run_with_a_whole_log() {
     let log = sandbox.workspace().join(logs.trim());
     assert_whole(&log);
     let lines = json_lines(&log);
-    assert!(lines.len() > 10, "it ran for a while: {}", lines.len());
+    assert!(lines.len() > 6, "it ran for a while: {}", lines.len());
 
     // With room again it goes on.
     sandbox.set("SPETTRO_HOME", sandbox.root().join("copied").to_str().expect("UTF-8"));

@@ -6,5 +6,5 @@ mod ends;
 mod kills;
 mod leftovers;
 mod secrets;
-mod support;
+pub mod support;
 mod terminal;

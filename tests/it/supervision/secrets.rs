@@ -33,7 +33,14 @@ fn holds(bytes: &[u8], needle: &str) -> bool {
 
 #[track_caller]
 fn assert_nowhere(sandbox: &Sandbox) {
-    let all = files(&sandbox.spettro_home());
+    // The plain one: what is compressed would hide it. Had it found one, no file would have been made.
+    let packed = sandbox.run(["cassette", "pack", "latest", "-o", "../packed.jsonl", "--force"]);
+    let mut all = files(&sandbox.spettro_home());
+    if packed.code == Some(0) {
+        all.push(sandbox.root().join("packed.jsonl"));
+    } else {
+        assert!(packed.stderr.contains("no reply to pack"), "{}", packed.stderr);
+    }
     assert!(all.iter().any(|file| file.ends_with("wire.jsonl")), "{all:?}");
     for file in all {
         let bytes = std::fs::read(&file).expect("a file");

@@ -431,20 +431,20 @@ proptest! {
             let mut at_once = Rest::new(wire, &head);
             at_once.seal(&messages);
             let mut by_reply = Rest::new(wire, &head);
-            let mut sent = by_reply.bytes_from(0);
+            let mut sent = by_reply.parts_from(0).concat();
             let mut from = 0;
             for (n, message) in messages.iter().enumerate() {
                 // A request is sent before each reply.
                 if matches!(message, Message::Assistant { .. }) && n > from {
                     by_reply.seal(&messages[from..n]);
                     from = n;
-                    let now = by_reply.bytes_from(0);
+                    let now = by_reply.parts_from(0).concat();
                     prop_assert!(now.starts_with(&sent[..sent.len() - wire.close().len()]));
                     sent = now;
                 }
             }
             by_reply.seal(&messages[from..]);
-            prop_assert_eq!(by_reply.bytes_from(0), at_once.bytes_from(0));
+            prop_assert_eq!(by_reply.parts_from(0).concat(), at_once.parts_from(0).concat());
             prop_assert_eq!(by_reply.digest(), at_once.digest());
 
             let mut out = Vec::new();

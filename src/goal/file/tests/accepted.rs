@@ -9,6 +9,7 @@ use crate::event::{Limits, Micros};
 use crate::goal::{When, WorkspaceMode};
 use crate::model::Price;
 use crate::model::wire::Wire;
+use crate::process::sandbox::{Files, Network, Wanted};
 
 #[test]
 fn the_smallest_goal_gets_the_defaults() {
@@ -39,11 +40,20 @@ fn the_smallest_goal_gets_the_defaults() {
     };
     assert_eq!(config.limits, limits);
     assert_eq!(config.compaction, Settings { auto: true, threshold_pct: 85, max_failures: 3 });
+    assert_eq!(config.spool_max_bytes, 1 << 30);
     assert_eq!(config.summarizer, None);
     assert_eq!(config.rate_limit_max_wait, Duration::from_secs(30 * 60));
     assert_eq!(config.instructions, ["AGENTS.md", "SPETTRO.md"]);
     assert_eq!(config.tools_allow, None);
-    assert!(!config.skip_if_met && !config.sync_strict && !config.leftovers_run && !config.env.clean);
+    assert!(
+        !config.skip_if_met
+            && !config.sync_strict
+            && !config.record_effects
+            && !config.leftovers_run
+            && !config.env.clean
+    );
+    assert_eq!(config.sandbox, Wanted::default());
+    assert!(!config.yaml.contains("sandbox"), "written down, a resume would take it for one that somebody wrote");
     assert!(config.criteria.is_empty() && config.checks.is_empty() && config.setup.is_empty());
 }
 
@@ -55,6 +65,8 @@ fn every_key_reaches_the_configuration() {
     assert_eq!(config.criteria, ["it works", "it is tested"]);
     assert_eq!(config.workspace, place.path().join("work"));
     assert_eq!(config.workspace_mode, WorkspaceMode::Copy);
+    assert_eq!(config.spool_max_bytes, 64 << 20);
+    assert!(config.record_effects);
     assert_eq!(config.setup[0].argv, ["bash", "-euo", "pipefail", "-c", "make deps"]);
     assert_eq!(
         (config.setup[1].argv.as_slice(), config.setup[1].shown.as_str()),
@@ -106,6 +118,14 @@ fn every_key_reaches_the_configuration() {
     assert!(config.instructions.is_empty());
     assert_eq!(config.tools_allow, Some(vec!["bash".to_owned(), "file-read".to_owned()]));
     assert_eq!(config.tools_deny, ["grep"]);
+    let sandbox = Wanted {
+        files: Files::ReadOnly,
+        network: Network::Ports(vec![443, 8080]),
+        write: [place.path().join("out"), "~/shared".into(), "/var/x".into()].to_vec(),
+        read: vec![place.path().join("in")],
+        written: true,
+    };
+    assert_eq!(config.sandbox, sandbox);
     assert_eq!(config.env.pass, ["CARGO_*"]);
     let local = &config.providers["local"];
     assert_eq!((local.wire, local.base_url.as_str()), (Wire::OpenAiChat, "http://127.0.0.1:8080/v1"));

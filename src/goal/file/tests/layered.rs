@@ -69,7 +69,7 @@ fn settings_of_the_command_line_are_checked_like_the_file() {
     place.set("model.base_url", "x");
     place.set("version", "1");
     place.set("limits", "{cost: 1}");
-    place.set("sandbox.files", "off");
+    place.set("memory", "off");
     place.set("limits.cost", "+5");
     place.set("checks", "make");
     place.set("skip_if_met", "yes");

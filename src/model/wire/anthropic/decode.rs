@@ -6,16 +6,16 @@ use serde_json::value::RawValue;
 use super::super::super::error::ModelError;
 use super::super::super::reply::{Delta, Partial, Reply, Stop};
 use super::super::error;
-use super::super::json::{self, Assembled, Fields};
+use super::super::json::{self, Assembled, Fields, Str};
 use super::super::sse::Event;
-use super::super::stream::{Reader, malformed, malformed_body, settle};
+use super::super::stream::{Reader, frame, malformed, malformed_body, need, read, settle, text};
 use crate::event::Usage;
 use crate::session::Block;
 
 #[derive(Deserialize)]
 struct Frame<'a> {
-    #[serde(rename = "type")]
-    kind: Option<String>,
+    #[serde(borrow, rename = "type")]
+    kind: Option<Str<'a>>,
     #[serde(borrow)]
     index: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -155,10 +155,10 @@ impl Reader for Messages {
         if self.over {
             return Ok(());
         }
-        let frame: Frame<'_> = serde_json::from_slice(event.data).map_err(|error| malformed(&error, event.data))?;
+        let frame: Frame<'_> = frame(event.data)?;
         let name = String::from_utf8_lossy(event.name);
         let kind = match &frame.kind {
-            Some(kind) => kind.as_str(),
+            Some(kind) => kind,
             None if frame.error.is_some() => "error",
             None => &name,
         };
@@ -343,17 +343,16 @@ impl Messages {
 
     fn grow(&mut self, index: u64, raw: &RawValue, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let fields = Fields::parse(raw).map_err(|error| malformed(&error, raw.get().as_bytes()))?;
-        let field =
-            |name: &str| -> Result<String, ModelError> { read(need(fields.get(name), name, raw.get().as_bytes())?) };
+        let field = |name: &str| text(need(fields.get(name), name, raw.get().as_bytes())?);
         let kind = field("type")?;
         let block = self.open(index)?;
         let mut received = 0;
-        match (&mut block.content, kind.as_str()) {
+        match (&mut block.content, &*kind) {
             (Content::Text(text), "text_delta") => {
                 let more = field("text")?;
                 received = more.len();
                 text.push_str(&more);
-                deltas.push(if more.is_empty() { Delta::Other } else { Delta::Text(more) });
+                deltas.push(if more.is_empty() { Delta::Other } else { Delta::Text(more.into_owned()) });
             }
             (Content::Call { arguments, .. }, "input_json_delta") => {
                 let more = field("partial_json")?;
@@ -366,7 +365,7 @@ impl Messages {
                 received = more.len();
                 text.push_str(&more);
                 raw.append("thinking", &more);
-                deltas.push(if more.is_empty() { Delta::Other } else { Delta::Thinking(more) });
+                deltas.push(if more.is_empty() { Delta::Other } else { Delta::Thinking(more.into_owned()) });
             }
             (Content::Thinking { raw, .. }, "signature_delta") => {
                 if let Some(signature) = fields.get("signature") {
@@ -391,10 +390,10 @@ impl Messages {
 }
 
 /// What a delta does to a block of unknown type: known deltas by their rule, others field by field.
-fn unknown(block: &mut Assembled, kind: &str, fields: &Fields) {
+fn unknown(block: &mut Assembled, kind: &str, fields: &Fields<'_>) {
     for (name, value) in &fields.0 {
         let text = json::as_string(value);
-        match (kind, name.as_str(), text) {
+        match (kind, &**name, text) {
             (_, "type", _) => {}
             ("input_json_delta", "partial_json", Some(text)) => block.pieces("input", &text),
             ("citations_delta", "citation", _) => block.push("citations", value),
@@ -434,15 +433,4 @@ impl Open {
 struct Kind {
     #[serde(rename = "type")]
     kind: String,
-}
-
-fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ModelError> {
-    serde_json::from_str(raw.get()).map_err(|error| malformed(&error, raw.get().as_bytes()))
-}
-
-fn need<'a>(raw: Option<&'a RawValue>, name: &str, data: &[u8]) -> Result<&'a RawValue, ModelError> {
-    raw.ok_or_else(|| {
-        let start = String::from_utf8_lossy(&data[..data.len().min(80)]);
-        ModelError::Malformed(format!("`{name}` is missing, in `{start}`"))
-    })
 }

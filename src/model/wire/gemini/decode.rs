@@ -7,9 +7,9 @@ use super::super::super::error::ModelError;
 use super::super::super::reply::{Delta, Partial, Reply, Stop, blocks_text};
 use super::super::envelope::{self, Holds};
 use super::super::error;
-use super::super::json;
+use super::super::json::{self, Str};
 use super::super::sse::Event;
-use super::super::stream::{Reader, malformed, malformed_body, settle};
+use super::super::stream::{Reader, frame, malformed_body, read, settle};
 use crate::event::Usage;
 use crate::session::Block;
 
@@ -22,7 +22,8 @@ struct Frame<'a> {
     #[serde(borrow)]
     prompt_feedback: Option<&'a RawValue>,
     usage_metadata: Option<Counts>,
-    model_version: Option<String>,
+    #[serde(borrow)]
+    model_version: Option<Str<'a>>,
     #[serde(borrow, rename = "input_transformations")]
     input_transformations: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -126,7 +127,7 @@ impl Reader for Content {
         if event.name == b"error" {
             return Err(error::in_reply(event.data));
         }
-        let frame: Frame<'_> = serde_json::from_slice(event.data).map_err(|error| malformed(&error, event.data))?;
+        let frame: Frame<'_> = frame(event.data)?;
         self.take(frame, event.data, deltas)
     }
 
@@ -166,8 +167,10 @@ impl Content {
         if let Some(usage) = frame.usage_metadata.as_ref().and_then(Counts::usage) {
             self.usage = Some(usage);
         }
-        if let Some(model) = frame.model_version.filter(|model| !model.is_empty()) {
-            self.model = Some(model);
+        // Named with each event.
+        let named = |model: &Str<'_>| !model.is_empty() && self.model.as_deref() != Some(model);
+        if let Some(model) = frame.model_version.filter(named) {
+            self.model = Some(model.0.into_owned());
         }
         if let Some(what) = frame.input_transformations.filter(|what| !json::is_hollow(what)) {
             self.input_transformations = Some(what.get().to_owned());
@@ -307,8 +310,4 @@ fn details(reason: &str, candidate: &Candidate<'_>) -> String {
     }
     details.push('}');
     details
-}
-
-fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ModelError> {
-    serde_json::from_str(raw.get()).map_err(|error| malformed(&error, raw.get().as_bytes()))
 }

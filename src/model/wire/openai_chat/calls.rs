@@ -1,25 +1,29 @@
 //! Tool calls out of deltas, from servers that agree on little: all calls on index 0, no index, no id, the same id
 //! again, a new id with each piece, arguments before the name, a whole call at once.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::super::error::ModelError;
-use super::super::json;
+use super::super::json::{self, Str};
 use crate::session::Block;
 
 /// A piece of a call.
 #[derive(Deserialize)]
 pub(super) struct CallDelta<'a> {
     index: Option<u64>,
-    id: Option<String>,
+    #[serde(borrow)]
+    id: Option<Str<'a>>,
     #[serde(borrow)]
     function: Option<Function<'a>>,
 }
 
 #[derive(Deserialize)]
 struct Function<'a> {
-    name: Option<String>,
+    #[serde(borrow)]
+    name: Option<Str<'a>>,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
 }
@@ -41,13 +45,13 @@ impl Calls {
     /// Takes a piece; returns how many bytes of a call it brought.
     pub fn push(&mut self, delta: &CallDelta<'_>) -> usize {
         let id = delta.id.as_deref().unwrap_or_default();
-        let (mut name, mut arguments) = ("", String::new());
+        let (mut name, mut arguments) = ("", Cow::default());
         if let Some(function) = &delta.function {
             name = function.name.as_deref().unwrap_or_default();
             // Text as the API says; an object where a server sends it parsed.
             arguments = match function.arguments {
-                Some(raw) => json::as_string(raw).unwrap_or_else(|| raw.get().to_owned()),
-                None => String::new(),
+                Some(raw) => json::as_string(raw).unwrap_or(Cow::Borrowed(raw.get())),
+                None => Cow::default(),
             };
         }
         let at = self.target(delta.index, id, name, &arguments).unwrap_or_else(|| {

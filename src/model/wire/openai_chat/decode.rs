@@ -1,26 +1,29 @@
 //! Replies of Chat Completions.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::super::error::ModelError;
 use super::super::super::reply::{Delta, Partial, Reply, Stop, blocks_text};
 use super::super::error;
-use super::super::json::{self, Assembled, Fields};
+use super::super::json::{self, Assembled, Fields, Str};
 use super::super::sse::Event;
-use super::super::stream::{Reader, malformed, malformed_body, settle};
+use super::super::stream::{Reader, frame, malformed, malformed_body, read, settle, text};
 use super::calls::{CallDelta, Calls};
 use crate::event::Usage;
 use crate::session::Block;
 
-/// One chunk, or a whole completion.
+/// One chunk, or a whole completion. What is large and seldom there is boxed: each chunk is moved about.
 #[derive(Deserialize)]
 struct Chunk<'a> {
     #[serde(borrow)]
     choices: Option<Vec<Choice<'a>>>,
-    usage: Option<Counts>,
+    usage: Option<Box<Counts>>,
     x_groq: Option<Groq>,
-    model: Option<String>,
+    #[serde(borrow)]
+    model: Option<Str<'a>>,
     #[serde(borrow)]
     object: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -36,16 +39,18 @@ struct Choice<'a> {
     #[serde(borrow)]
     delta: Option<Message<'a>>,
     #[serde(borrow)]
-    message: Option<Message<'a>>,
-    finish_reason: Option<String>,
-    usage: Option<Counts>,
+    message: Option<Box<Message<'a>>>,
+    #[serde(borrow)]
+    finish_reason: Option<Str<'a>>,
+    usage: Option<Box<Counts>>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 struct Message<'a> {
-    role: Option<String>,
+    #[serde(borrow)]
+    role: Option<Str<'a>>,
     #[serde(borrow)]
     content: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -54,7 +59,8 @@ struct Message<'a> {
     reasoning: Option<&'a RawValue>,
     #[serde(borrow)]
     reasoning_details: Option<Vec<&'a RawValue>>,
-    refusal: Option<String>,
+    #[serde(borrow)]
+    refusal: Option<Str<'a>>,
     #[serde(borrow)]
     tool_calls: Option<Vec<CallDelta<'a>>>,
 }
@@ -72,7 +78,7 @@ struct Part<'a> {
 
 #[derive(Deserialize)]
 struct Groq {
-    usage: Option<Counts>,
+    usage: Option<Box<Counts>>,
 }
 
 #[derive(Deserialize)]
@@ -170,8 +176,7 @@ impl Reader for Chat {
         if event.name == b"error" {
             return Err(error::in_reply(event.data));
         }
-        let chunk: Chunk<'_> = serde_json::from_slice(event.data).map_err(|error| malformed(&error, event.data))?;
-        self.take(chunk, event.data, deltas)
+        self.take(frame(event.data)?, event.data, deltas)
     }
 
     fn whole(&mut self, body: &[u8]) -> Result<(), ModelError> {
@@ -230,7 +235,7 @@ impl Chat {
             return Err(error::in_reply(data));
         }
         if self.model.is_none() {
-            self.model = chunk.model.filter(|model| !model.is_empty());
+            self.model = chunk.model.filter(|model| !model.is_empty()).map(|model| model.0.into_owned());
         }
         if let Some(what) = chunk.input_transformations.filter(|what| !json::is_hollow(what)) {
             self.input_transformations = Some(what.get().to_owned());
@@ -242,12 +247,12 @@ impl Chat {
             if let Some(error) = choice.error.filter(|error| !json::is_hollow(error)) {
                 return Err(error::in_reply(error.get().as_bytes()));
             }
-            for message in choice.delta.into_iter().chain(choice.message) {
+            for message in choice.delta.into_iter().chain(choice.message.map(|message| *message)) {
                 self.grow(message, deltas)?;
             }
             self.report(choice.usage, deltas);
             if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
-                self.finish(reason)?;
+                self.finish(reason.0.into_owned())?;
                 deltas.push(Delta::Other);
             }
         }
@@ -265,7 +270,7 @@ impl Chat {
         Ok(())
     }
 
-    fn report(&mut self, counts: Option<Counts>, deltas: &mut Vec<Delta>) {
+    fn report(&mut self, counts: Option<Box<Counts>>, deltas: &mut Vec<Delta>) {
         if let Some(usage) = counts.and_then(|counts| counts.usage()) {
             self.usage = Some(usage);
             deltas.push(Delta::Other);
@@ -304,25 +309,25 @@ impl Chat {
         Ok(())
     }
 
-    fn say(&mut self, text: String, deltas: &mut Vec<Delta>) {
+    fn say(&mut self, text: Cow<'_, str>, deltas: &mut Vec<Delta>) {
         if text.is_empty() {
             return;
         }
         self.output_bytes += text.len() as u64;
         match self.content.last_mut() {
             Some(Block::Text { text: all }) => all.push_str(&text),
-            _ => self.content.push(Block::Text { text: text.clone() }),
+            _ => self.content.push(Block::Text { text: text.to_string() }),
         }
-        deltas.push(Delta::Text(text));
+        deltas.push(Delta::Text(text.into_owned()));
     }
 
-    fn think(&mut self, text: String, deltas: &mut Vec<Delta>) {
+    fn think(&mut self, text: Cow<'_, str>, deltas: &mut Vec<Delta>) {
         if text.is_empty() {
             return;
         }
         self.output_bytes += text.len() as u64;
         self.reasoning.push_str(&text);
-        deltas.push(Delta::Thinking(text));
+        deltas.push(Delta::Thinking(text.into_owned()));
     }
 
     fn refuse(&mut self, text: &str, deltas: &mut Vec<Delta>) {
@@ -333,15 +338,15 @@ impl Chat {
 
     /// A content is a string, or (Mistral) a list of parts.
     fn contents(&mut self, raw: &RawValue, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        let wrong = |error| malformed(&error, raw.get().as_bytes());
         if !raw.get().starts_with('[') {
-            self.say(serde_json::from_str(raw.get()).map_err(wrong)?, deltas);
+            self.say(text(raw)?, deltas);
             return Ok(());
         }
-        for part in serde_json::from_str::<Vec<&RawValue>>(raw.get()).map_err(wrong)? {
+        let wrong = |error| malformed(&error, raw.get().as_bytes());
+        for part in read::<Vec<&RawValue>>(raw)? {
             let known: Part<'_> = serde_json::from_str(part.get()).map_err(wrong)?;
             match (known.kind.as_deref(), known.text, known.thinking, known.refusal) {
-                (Some("text"), Some(text), ..) => self.say(text, deltas),
+                (Some("text"), Some(text), ..) => self.say(text.into(), deltas),
                 (Some("thinking"), _, Some(thinking), _) => self.think(thinking_text(thinking), deltas),
                 (Some("refusal"), _, _, Some(refusal)) => self.refuse(&refusal, deltas),
                 _ => {
@@ -359,16 +364,20 @@ impl Chat {
         self.output_bytes += raw.get().len() as u64;
         let fields = Fields::parse(raw).map_err(|error| malformed(&error, raw.get().as_bytes()))?;
         let kind = fields.get("type").and_then(json::as_string).unwrap_or_default();
-        let index = fields.get("index").map(|index| index.get().to_owned());
-        let joinable = matches!(kind.as_str(), "reasoning.text" | "reasoning.summary");
-        let earlier =
-            self.details.iter_mut().rev().find(|other| joinable && other.kind == kind && other.index == index);
+        let index = fields.get("index").map(RawValue::get);
+        let joinable = matches!(&*kind, "reasoning.text" | "reasoning.summary");
+        let earlier = self
+            .details
+            .iter_mut()
+            .rev()
+            .find(|other| joinable && other.kind == kind && other.index.as_deref() == index);
         let Some(earlier) = earlier else {
+            let (kind, index) = (kind.into_owned(), index.map(str::to_owned));
             self.details.push(Detail { kind, index, raw: Assembled::new(raw) });
             return Ok(());
         };
         for (name, value) in &fields.0 {
-            match (name.as_str(), json::as_string(value)) {
+            match (&**name, json::as_string(value)) {
                 ("type" | "index", _) => {}
                 ("text" | "summary", Some(text)) => earlier.raw.append(name, &text),
                 _ if value.get() == "null" => {}
@@ -401,7 +410,7 @@ impl Chat {
 }
 
 /// The text of a thinking part: a string, or a list of text parts.
-fn thinking_text(raw: &RawValue) -> String {
+fn thinking_text(raw: &RawValue) -> Cow<'_, str> {
     if let Some(text) = json::as_string(raw) {
         return text;
     }

@@ -7,18 +7,19 @@ use super::super::super::error::ModelError;
 use super::super::super::reply::{Delta, Partial, Reply, Stop};
 use super::super::envelope::{self, Holds};
 use super::super::error;
-use super::super::json;
+use super::super::json::{self, Str};
 use super::super::sse::Event;
-use super::super::stream::{Reader, malformed, malformed_body, settle};
+use super::super::stream::{Reader, frame, malformed_body, need, read, settle, text};
 use crate::event::Usage;
 use crate::session::Block;
 
 #[derive(Deserialize)]
 struct Frame<'a> {
-    #[serde(rename = "type")]
-    kind: Option<String>,
+    #[serde(borrow, rename = "type")]
+    kind: Option<Str<'a>>,
     output_index: Option<u64>,
-    item_id: Option<String>,
+    #[serde(borrow)]
+    item_id: Option<Str<'a>>,
     #[serde(borrow)]
     delta: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -146,7 +147,7 @@ impl Reader for Response {
         if self.stop.is_some() || event.data.trim_ascii() == b"[DONE]" {
             return Ok(());
         }
-        let frame: Frame<'_> = serde_json::from_slice(event.data).map_err(|error| malformed(&error, event.data))?;
+        let frame: Frame<'_> = frame(event.data)?;
         let kind = frame.kind.as_deref().unwrap_or_default();
         if kind == "error" || event.name == b"error" || frame.error.is_some_and(|error| !json::is_hollow(error)) {
             return Err(error::in_reply(event.data));
@@ -173,27 +174,27 @@ impl Reader for Response {
                 self.finished(frame.output_index, raw, deltas)?;
             }
             "response.output_text.delta" => {
-                let more: String = read(need(frame.delta, "delta", event.data)?)?;
+                let more = text(need(frame.delta, "delta", event.data)?)?;
                 self.output_bytes += more.len() as u64;
                 self.open(frame.output_index, frame.item_id.as_deref()).grown.push_str(&more);
-                deltas.push(if more.is_empty() { Delta::Other } else { Delta::Text(more) });
+                deltas.push(if more.is_empty() { Delta::Other } else { Delta::Text(more.into_owned()) });
             }
             "response.refusal.delta" => {
-                let more: String = read(need(frame.delta, "delta", event.data)?)?;
+                let more = text(need(frame.delta, "delta", event.data)?)?;
                 self.output_bytes += more.len() as u64;
                 self.open(frame.output_index, frame.item_id.as_deref()).refusal.push_str(&more);
                 deltas.push(Delta::Other);
             }
             "response.function_call_arguments.delta" => {
-                let more: String = read(need(frame.delta, "delta", event.data)?)?;
+                let more = text(need(frame.delta, "delta", event.data)?)?;
                 self.output_bytes += more.len() as u64;
                 self.open(frame.output_index, frame.item_id.as_deref()).grown.push_str(&more);
                 deltas.push(Delta::Call);
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                let more: String = read(need(frame.delta, "delta", event.data)?)?;
+                let more = text(need(frame.delta, "delta", event.data)?)?;
                 self.output_bytes += more.len() as u64;
-                deltas.push(if more.is_empty() { Delta::Other } else { Delta::Thinking(more) });
+                deltas.push(if more.is_empty() { Delta::Other } else { Delta::Thinking(more.into_owned()) });
             }
             "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
                 let body: Body<'_> = read(need(frame.response, "response", event.data)?)?;
@@ -403,7 +404,11 @@ impl Open {
                 blocks.push(Block::Call {
                     id: item.call_id.or(item.id).unwrap_or_default(),
                     name: item.name.unwrap_or_default(),
-                    arguments: arguments.unwrap_or_else(|| if sent.is_empty() { self.grown } else { sent.to_owned() }),
+                    arguments: match arguments {
+                        Some(arguments) => arguments.into_owned(),
+                        None if sent.is_empty() => self.grown,
+                        None => sent.to_owned(),
+                    },
                 });
             }
             Some("reasoning") => {
@@ -436,7 +441,7 @@ fn message(
         if let Some(words) = part.refusal {
             refusal.push_str(&words);
         } else if let Some(sent) = part.text {
-            text.push_str(&read::<String>(sent)?);
+            text.push_str(&self::text(sent)?);
             only = Some(sent.get());
         }
     }
@@ -472,15 +477,4 @@ fn parts_text(content: Option<&RawValue>) -> Result<String, ModelError> {
         }
     }
     Ok(texts.join(separator))
-}
-
-fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ModelError> {
-    serde_json::from_str(raw.get()).map_err(|error| malformed(&error, raw.get().as_bytes()))
-}
-
-fn need<'a>(raw: Option<&'a RawValue>, name: &str, data: &[u8]) -> Result<&'a RawValue, ModelError> {
-    raw.ok_or_else(|| {
-        let start = String::from_utf8_lossy(&data[..data.len().min(80)]);
-        ModelError::Malformed(format!("`{name}` is missing, in `{start}`"))
-    })
 }

@@ -101,18 +101,20 @@ impl Checker {
             is_call(a) && is_call(b) && a["functionCall"]["id"] == b["functionCall"]["id"]
                 || !is_call(a) && !is_call(b) && a["text"] == b["text"]
         };
-        let sent = self.parts.iter().find(|sent| sent.iter().any(|a| parts.iter().any(|b| same(a, b))));
-        let Some(sent) = sent else {
-            let signed = parts.iter().any(|part| part.get("thoughtSignature").is_some());
-            return found.unless(!signed, format!("{at}: a signature that was never sent"));
-        };
         // Arguments may have been made shorter; of a reply that was cut the calls are gone.
         let shape = |parts: &[Value], calls: bool| -> Vec<(bool, Value, Value)> {
             let kept = parts.iter().filter(|part| calls || !is_call(part));
             kept.map(|part| (is_call(part), part["functionCall"]["id"].clone(), part["thoughtSignature"].clone()))
                 .collect()
         };
-        if shape(parts, true) != shape(sent, true) && shape(parts, true) != shape(sent, false) {
+        let whole = |sent: &[Value]| [true, false].iter().any(|&calls| shape(parts, true) == shape(sent, calls));
+        // A runner that died asks again, and may get the same calls in another reply.
+        let alike = || self.parts.iter().filter(|sent| sent.iter().any(|a| parts.iter().any(|b| same(a, b))));
+        let Some(sent) = alike().find(|sent| whole(sent)).or_else(|| alike().next()) else {
+            let signed = parts.iter().any(|part| part.get("thoughtSignature").is_some());
+            return found.unless(!signed, format!("{at}: a signature that was never sent"));
+        };
+        if !whole(sent) {
             return found.say(format!("{at}: the parts of the reply or their signatures are not as they were sent"));
         }
         let edited = self.rewritten > 0;

@@ -1,0 +1,124 @@
+//! The sandbox of a run: from the configuration to a policy, and from what the kernel gives to a level or an end.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::failure::Failure;
+use crate::event::Outcome;
+use crate::goal::Config;
+use crate::process::Process;
+use crate::process::sandbox::{KeyPlaces, Level, Places, Policy, SandboxError, Wanted};
+use crate::world::{Env, KeyAt, RealEnv, account_home, user_home};
+
+/// Where spettro's own things are, of which commands see little or nothing.
+#[derive(Debug, Clone)]
+pub struct Ground {
+    /// spettro's home, and where sessions are stored.
+    pub stores: Vec<PathBuf>,
+    /// Where the configuration says that keys are.
+    pub keys: KeyPlaces,
+    /// The private `TMPDIR` of commands.
+    pub temporary: PathBuf,
+    /// See [`Policy::pretended_abi`].
+    pub pretended_abi: Option<u8>,
+}
+
+impl Ground {
+    /// What commands of this configuration may touch, in `workspace`, and spettro's git besides in `scratch`, once
+    /// there is such a folder.
+    ///
+    /// # Errors
+    /// A usage error when that cannot be kept apart from spettro's own things.
+    pub fn policy(&self, config: &Config, workspace: &Path, scratch: Option<&Path>) -> Result<Policy, Failure> {
+        let policy = self.wanted(&config.sandbox, config.goal_file.as_deref(), workspace)?;
+        Ok(Policy { scratch: scratch.map(Path::to_owned), ..policy })
+    }
+
+    /// The same for what is wanted, without a configuration.
+    ///
+    /// # Errors
+    /// As [`Ground::policy`].
+    pub fn wanted(&self, wanted: &Wanted, goal_file: Option<&Path>, workspace: &Path) -> Result<Policy, Failure> {
+        let env = RealEnv;
+        let (home, account_home) = (user_home(&env), account_home());
+        let places = Places {
+            workspace,
+            home: home.as_deref(),
+            account_home: account_home.as_deref(),
+            stores: self.stores.clone(),
+            goal_file,
+            keys: &self.keys,
+            temporary: &self.temporary,
+            variable: &|name| env.var(name),
+        };
+        let policy = Policy::new(wanted, &places)?;
+        Ok(Policy { pretended_abi: self.pretended_abi, ..policy })
+    }
+}
+
+impl From<SandboxError> for Failure {
+    fn from(error: SandboxError) -> Self {
+        let hint = match &error {
+            SandboxError::Holds { .. } => {
+                "commands could change what spettro relies on; work in a folder of its own, or write `--sandbox off`"
+            }
+            SandboxError::NoSuchPath { .. } => "make it first, or leave it out",
+        };
+        Failure::usage(&error).hint(hint)
+    }
+}
+
+/// Where the keys of a configuration's endpoints are, as far as they stand in no variable.
+pub fn key_places(config: &Config) -> KeyPlaces {
+    let mut places = KeyPlaces::default();
+    for at in config.providers.values().filter_map(|provider| provider.api_key_at.as_ref()) {
+        match at {
+            KeyAt::File(path) => places.files.push(path.clone()),
+            KeyAt::Command(argv) => {
+                let words = argv.iter().flat_map(|argument| argument.split_whitespace()).map(PathBuf::from);
+                places.programs.extend(words.filter(|path| path.is_absolute() && path.is_file()));
+            }
+        }
+    }
+    places
+}
+
+/// The private `TMPDIR` of commands: where temporary folders are, unless that is inside one of `stores`.
+///
+/// # Errors
+/// 23 when none can be made.
+pub fn temporary_folder(stores: &[PathBuf]) -> Result<TempDir, Failure> {
+    let stored = |folder: &Path| stores.iter().any(|store| folder.starts_with(store));
+    let usual = ["/tmp", "/var/tmp"].map(PathBuf::from);
+    let base = std::iter::once(std::env::temp_dir()).chain(usual).find(|folder| !stored(folder));
+    tempfile::Builder::new()
+        .prefix("spettro-")
+        .tempdir_in(base.unwrap_or_else(std::env::temp_dir))
+        .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))
+}
+
+/// Confines the commands that `exec` starts from now on.
+///
+/// # Errors
+/// 23 when the policy was written and this system cannot keep it.
+pub fn confine(exec: &Process, policy: &Policy) -> Result<Level, Failure> {
+    let level = exec.confine(policy)?;
+    let broken = level.broken();
+    if !policy.written || broken.is_empty() {
+        return Ok(level);
+    }
+    let names: Vec<&str> = broken.iter().map(|missing| missing.name()).collect();
+    let mut needs: Vec<&str> = broken.iter().map(|missing| missing.needs()).collect();
+    needs.dedup();
+    let message = format!(
+        "the sandbox as written (`{}, network {}`) cannot be kept on this system: no guarantee for {}",
+        policy.files.name(),
+        policy.network,
+        names.join(", ")
+    );
+    Err(Failure::new(Outcome::Environment, message).hint(format!(
+        "it needs {}; without `sandbox:` and `--sandbox` a run takes what there is, and `--sandbox off` goes without",
+        needs.join(", ")
+    )))
+}

@@ -1,0 +1,212 @@
+//! Two facts, the recorded one and the one of now: equal but for what may differ, or where they part.
+
+use serde_json::{Map, Value};
+
+use crate::session::{Edit, Fact};
+
+/// Where two values part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parting {
+    /// JSON pointer into the fact.
+    pub pointer: String,
+    pub recorded: String,
+    pub now: String,
+}
+
+/// `None` when the facts say the same.
+pub fn part(recorded: &Fact, now: &Fact) -> Option<Parting> {
+    if let (Fact::Message(recorded), Fact::Message(now)) = (recorded, now)
+        && recorded == now
+    {
+        return None;
+    }
+    differ("", &reduced(recorded), &reduced(now))
+}
+
+/// A fact without what two runs of the same thing need not share.
+fn reduced(fact: &Fact) -> Value {
+    let mut value = match fact {
+        Fact::Prune(prune) => {
+            let mut prune = (**prune).clone();
+            prune.edits.iter_mut().for_each(unnamed);
+            prune.withheld = None;
+            serde_json::to_value(Fact::Prune(Box::new(prune)))
+        }
+        Fact::Compaction(compaction) => {
+            let mut compaction = (**compaction).clone();
+            compaction.edits.iter_mut().for_each(unnamed);
+            compaction.withheld = None;
+            (compaction.from, compaction.to) = (String::new(), String::new());
+            compaction.kept.iter_mut().for_each(String::clear);
+            serde_json::to_value(Fact::Compaction(Box::new(compaction)))
+        }
+        fact => serde_json::to_value(fact),
+    }
+    .unwrap_or_default();
+    if let Value::Object(fields) = &mut value {
+        strip(fact, fields);
+    }
+    value
+}
+
+/// An edit without the entry that it names: entries are numbered by their lines, and those differ.
+fn unnamed(edit: &mut Edit) {
+    match edit {
+        Edit::Text { entry, .. } | Edit::Arguments { entry, .. } => entry.clear(),
+    }
+}
+
+fn strip(fact: &Fact, fields: &mut Map<String, Value>) {
+    match fact {
+        Fact::Run(_) => keep(fields, &["kind", "resumed", "model", "judge_model", "limits", "workspace"]),
+        Fact::Settled(_) => drop_all(fields, &["attempts", "duration_ms", "waited_ms"]),
+        Fact::Tool(_) | Fact::JobExited { .. } => drop_all(fields, &["duration_ms"]),
+        Fact::Checks { .. } => {
+            for result in fields.get_mut("results").and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Value::Object(result) = result {
+                    drop_all(result, &["duration_ms"]);
+                }
+            }
+        }
+        Fact::End(_) => {
+            keep(fields, &["kind", "outcome", "result"]);
+            if let Some(Value::Object(result)) = fields.get_mut("result") {
+                let same = [
+                    "outcome",
+                    "exit_code",
+                    "verdict",
+                    "result",
+                    "iterations",
+                    "steps",
+                    "total_cost_usd",
+                    "cost_usd",
+                    "usage_by_lane",
+                    "peak_occupancy_tokens",
+                    "limit_hit",
+                    "changes",
+                ];
+                keep(result, &same);
+                if let Some(Value::Object(changes)) = result.get_mut("changes") {
+                    // A path of this machine.
+                    drop_all(changes, &["patch"]);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn keep(fields: &mut Map<String, Value>, names: &[&str]) {
+    fields.retain(|name, _| names.contains(&name.as_str()));
+}
+
+fn drop_all(fields: &mut Map<String, Value>, names: &[&str]) {
+    fields.retain(|name, _| !names.contains(&name.as_str()));
+}
+
+fn differ(pointer: &str, recorded: &Value, now: &Value) -> Option<Parting> {
+    if recorded == now {
+        return None;
+    }
+    match (recorded, now) {
+        (Value::Object(one), Value::Object(other)) => {
+            for (name, value) in one {
+                let inner = format!("{pointer}/{}", escaped(name));
+                match other.get(name) {
+                    Some(now) => {
+                        if let Some(parting) = differ(&inner, value, now) {
+                            return Some(parting);
+                        }
+                    }
+                    None => return Some(parting(&inner, Some(value), None)),
+                }
+            }
+            let (name, value) = other.iter().find(|(name, _)| !one.contains_key(*name))?;
+            Some(parting(&format!("{pointer}/{}", escaped(name)), None, Some(value)))
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            if reordered(one, other) {
+                return Some(Parting { pointer: pointer.to_owned(), recorded: listed(one), now: listed(other) });
+            }
+            for index in 0..one.len().max(other.len()) {
+                let inner = format!("{pointer}/{index}");
+                match (one.get(index), other.get(index)) {
+                    (Some(recorded), Some(now)) => {
+                        if let Some(parting) = differ(&inner, recorded, now) {
+                            return Some(parting);
+                        }
+                    }
+                    (recorded, now) => return Some(parting(&inner, recorded, now)),
+                }
+            }
+            None
+        }
+        _ => Some(parting(pointer, Some(recorded), Some(now))),
+    }
+}
+
+/// Whether two lists hold the same in another order.
+fn reordered(one: &[Value], other: &[Value]) -> bool {
+    one.len() == other.len() && one != other && one.iter().all(|value| other.contains(value)) && {
+        let (mut one, mut other) = (listed_lines(one), listed_lines(other));
+        one.sort_unstable();
+        other.sort_unstable();
+        one == other
+    }
+}
+
+fn listed_lines(values: &[Value]) -> Vec<String> {
+    values.iter().map(Value::to_string).collect()
+}
+
+/// A list, one value a line.
+fn listed(values: &[Value]) -> String {
+    listed_lines(values).join("\n")
+}
+
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+fn parting(pointer: &str, recorded: Option<&Value>, now: Option<&Value>) -> Parting {
+    Parting { pointer: pointer.to_owned(), recorded: shown(recorded), now: shown(now) }
+}
+
+/// A text as it is, anything else as JSON, nothing as «absent».
+fn shown(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+        None => "(absent)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{Message, Origin};
+
+    fn said(text: &str) -> Fact {
+        Fact::Message(Message::User { origin: Origin::Steer, text: text.to_owned() })
+    }
+
+    #[test]
+    fn the_first_difference_is_named() {
+        assert_eq!(part(&said("a"), &said("a")), None);
+        let parting = part(&said("a"), &said("b")).expect("they differ");
+        assert_eq!((&*parting.pointer, &*parting.recorded, &*parting.now), ("/text", "a", "b"));
+    }
+
+    #[test]
+    fn durations_do_not_count_and_names_with_slashes_are_escaped() {
+        let exit = |duration_ms| Fact::JobExited { job: "job-1".into(), state: "exited with 0".into(), duration_ms };
+        assert_eq!(part(&exit(1), &exit(2)), None);
+        let (one, two) = (serde_json::json!({"a": [{"x": 1}, 2]}), serde_json::json!({"a": [2, {"x": 1}]}));
+        let parting = differ("", &one, &two).expect("they differ");
+        assert_eq!((&*parting.pointer, &*parting.recorded, &*parting.now), ("/a", "{\"x\":1}\n2", "2\n{\"x\":1}"));
+        let one = serde_json::json!({"a/b": {"c": [1, 2]}});
+        let two = serde_json::json!({"a/b": {"c": [1]}});
+        let parting = differ("", &one, &two).expect("they differ");
+        assert_eq!((&*parting.pointer, &*parting.recorded, &*parting.now), ("/a~1b/c/1", "2", "(absent)"));
+    }
+}

@@ -1,0 +1,265 @@
+//! The workspace of a replay: filled from the recording and changed as the recording says, so that tools for files can
+//! run in it and its digest can be held against the recorded ones.
+//!
+//! Invariant: nothing is written but plain paths below its folder, and through no link. What the recording has no
+//! content of is known by its digest, and stands nowhere. A comparison for which something is missing is a doubt, and
+//! no pass.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::cursor::Cursor;
+use super::diff::diff;
+use super::files;
+use super::finding::{Aspect, Divergence, Guess};
+use super::part::Part;
+use crate::cassette::Tape;
+use crate::session::{Effects, Fact, FileKind, Purpose};
+use crate::tools::{Answer, ToolCall};
+use crate::workspace::Tree;
+use crate::world::{RealDir, Roots, World};
+
+const NO_BASE: &str = "the workspace as it was found is not in the recording";
+const NO_EFFECTS: &str = "what commands did to files was not recorded (`record: effects`)";
+/// How a refusal of the recorded sandbox begins: another one holds here.
+const REFUSALS: [&str; 3] =
+    ["outside of what the sandbox lets", "the sandbox lets nothing", "belongs to spettro itself"];
+
+pub struct Ground {
+    root: PathBuf,
+    tape: Rc<Tape>,
+    tree: RefCell<Tree>,
+    /// What the recorded workspace holds and this one does not.
+    absent: RefCell<BTreeMap<PathBuf, (FileKind, String)>>,
+    /// Whether it began as the recorded one.
+    known: Cell<bool>,
+    /// Whether the run at hand recorded effects.
+    effects: Cell<bool>,
+    seen: RefCell<Seen>,
+}
+
+struct Seen {
+    /// The facts before this place have had their effect.
+    upto: usize,
+    /// The recorded baseline has been met.
+    begun: bool,
+    /// Why this workspace may be another one than the recorded.
+    sure: Result<(), String>,
+    jobs: BTreeSet<String>,
+    trees: Tally,
+    files: Tally,
+}
+
+/// How often something was compared, and why it once could not be.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    pub count: u64,
+    pub doubt: Option<String>,
+}
+
+impl Ground {
+    /// Fills the folder with what the recording knows of the workspace.
+    pub fn new(tape: &Rc<Tape>, root: &Path) -> Ground {
+        let mut absent = BTreeMap::new();
+        for file in tape.base().into_iter().flat_map(|base| &base.files) {
+            let content = tape.blob(&file.sha256);
+            let placed = content.is_some_and(|content| files::place(root, &file.path, file.kind, &content).is_ok());
+            if !placed {
+                absent.insert(file.path.clone(), (file.kind, file.sha256.clone()));
+            }
+        }
+        let known = tape.base().is_some();
+        let sure = if known { Ok(()) } else { Err(NO_BASE.to_owned()) };
+        let (jobs, trees, files) = Default::default();
+        Ground {
+            root: root.to_owned(),
+            tape: tape.clone(),
+            tree: RefCell::new(Tree::new(Roots::same(root.to_owned()), Vec::new())),
+            absent: RefCell::new(absent),
+            known: Cell::new(known),
+            effects: Cell::new(false),
+            seen: RefCell::new(Seen { upto: 0, begun: false, sure, jobs, trees, files }),
+        }
+    }
+
+    /// A run begins; `effects`: it recorded them.
+    pub fn begin(&self, part: &Part, effects: bool) {
+        self.effects.set(effects);
+        let mut seen = self.seen.borrow_mut();
+        seen.upto = part.range.start;
+        seen.jobs.clear();
+        if part.start.resumed && self.known.get() {
+            seen.sure = Err("what happened to the files between two runs is not recorded".to_owned());
+        }
+    }
+
+    /// Listings compared, and calls of tools for files.
+    pub fn tallies(&self) -> (Tally, Tally) {
+        let seen = self.seen.borrow();
+        (seen.trees.clone(), seen.files.clone())
+    }
+
+    /// Whether it began as the recorded workspace.
+    pub fn is_known(&self) -> bool {
+        self.known.get()
+    }
+
+    /// Lets everything that is recorded before a place have its effect.
+    pub fn advance(&self, part: &Part, to: usize) {
+        loop {
+            let at = {
+                let mut seen = self.seen.borrow_mut();
+                if seen.upto >= to.min(part.range.end) {
+                    return;
+                }
+                seen.upto += 1;
+                seen.upto - 1
+            };
+            match part.fact(at) {
+                Fact::Effects(effects) => self.apply(effects),
+                Fact::Command(run) if run.purpose != Purpose::Git => {
+                    let mut seen = self.seen.borrow_mut();
+                    // What stood before the baseline is in the base.
+                    if !self.effects.get() && seen.begun && seen.sure.is_ok() {
+                        seen.sure = Err(NO_EFFECTS.to_owned());
+                    }
+                }
+                Fact::JobStarted { job, .. } => {
+                    self.seen.borrow_mut().jobs.insert(job.clone());
+                }
+                Fact::JobExited { job, .. } => {
+                    self.seen.borrow_mut().jobs.remove(job);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn apply(&self, effects: &Effects) {
+        let mut absent = self.absent.borrow_mut();
+        for file in &effects.files {
+            let path = PathBuf::from(OsStr::from_bytes(&file.path.0));
+            let Some(after) = &file.after else {
+                absent.remove(&path);
+                self.removed(&path);
+                continue;
+            };
+            if files::stands(&self.root, &path).as_ref() == Some(&(after.kind, after.sha256.clone())) {
+                absent.remove(&path);
+                continue;
+            }
+            let content = after.content.as_ref().map(|content| content.0.clone().into());
+            let content = content.or_else(|| self.tape.blob(&after.sha256));
+            if content.is_some_and(|content| files::place(&self.root, &path, after.kind, &content).is_ok()) {
+                absent.remove(&path);
+            } else {
+                self.removed(&path);
+                absent.insert(path, (after.kind, after.sha256.clone()));
+            }
+        }
+        if effects.partial {
+            self.seen.borrow_mut().sure = Err("a step changed more files than are recorded".to_owned());
+        }
+    }
+
+    fn removed(&self, path: &Path) {
+        if let Err(error) = files::remove(&self.root, path) {
+            self.seen.borrow_mut().sure = Err(format!("`{}` cannot be removed: {error}", path.display()));
+        }
+    }
+
+    /// Compares with a recorded listing.
+    pub fn listing(&self, world: &World, cursor: &Cursor, at: usize, digest: Option<&str>) {
+        self.advance(&cursor.part, at);
+        let Some(digest) = digest.filter(|_| self.known.get()) else { return };
+        // What is listed in another order is no other workspace.
+        let world = World { dir: Rc::new(RealDir), ..world.clone() };
+        let now = self.tree.borrow_mut().digest_with(&world, &self.absent.borrow());
+        let mut seen = self.seen.borrow_mut();
+        let begun = std::mem::replace(&mut seen.begun, true);
+        match (now, seen.sure.clone()) {
+            (Ok(now), _) if now == digest => {
+                seen.trees.count += 1;
+                seen.sure = Ok(());
+            }
+            (Ok(_), _) if !begun => {
+                self.known.set(false);
+                seen.sure = Err("the workspace was another one when it was first listed than when it was kept".into());
+            }
+            (Ok(now), Ok(())) => {
+                let text = format!("the workspace is another one than was recorded: {now} instead of {digest}");
+                seen.sure = Err("the workspace differs already".to_owned());
+                drop(seen);
+                cursor.find(cursor.differs(Aspect::Trees, text));
+            }
+            (Ok(_), Err(why)) => drop(seen.trees.doubt.get_or_insert(why)),
+            (Err(error), _) => drop(seen.trees.doubt.get_or_insert(error.to_string())),
+        }
+    }
+
+    /// The run is over: what it listed at its end, beside the loop, is compared too.
+    pub fn finish(&self, world: &World, cursor: &Cursor) {
+        while let Some(at) = cursor.listing() {
+            if let Fact::Listing { digest, .. } = cursor.part.fact(at) {
+                self.listing(world, cursor, at, digest.as_deref());
+            }
+        }
+        self.advance(&cursor.part, cursor.part.range.end);
+    }
+
+    /// Holds what a tool for files gave here against its recorded answer and effects; then the recording's hold.
+    pub fn compare(&self, cursor: &Cursor, call: &ToolCall, told: &Answer, real: &Answer) {
+        let end = cursor.tool(&call.id).unwrap_or_else(|| cursor.here());
+        let own = cursor.here()..end;
+        let effects = own.filter_map(|at| match cursor.part.fact(at) {
+            Fact::Effects(effects) => Some(effects),
+            _ => None,
+        });
+        let differs = effects.flat_map(|effects| &effects.files).find(|file| {
+            let path = Path::new(OsStr::from_bytes(&file.path.0));
+            let after = file.after.as_ref().map(|after| (after.kind, after.sha256.clone()));
+            files::stands(&self.root, path) != after
+        });
+        let same = (told.status, &told.text) == (real.status, &real.text)
+            && (&told.marks, &told.changed) == (&real.marks, &real.changed);
+        if same && differs.is_none() {
+            self.seen.borrow_mut().files.count += 1;
+        } else if let Some(doubt) = self.doubt(&cursor.part, call, told) {
+            self.seen.borrow_mut().files.doubt.get_or_insert(doubt);
+        } else {
+            let text = match differs {
+                Some(file) => format!("{} left `{}` otherwise", call.name, String::from_utf8_lossy(&file.path.0)),
+                None => format!("{} gives something else", call.name),
+            };
+            let divergence = cursor.differs(Aspect::Files, text);
+            cursor.find(Divergence { diff: diff(&told.text, &real.text), guess: Guess::ToolResult, ..divergence });
+        }
+        self.advance(&cursor.part, end);
+    }
+
+    /// Why a difference may come from what is not in the recording.
+    fn doubt(&self, part: &Part, call: &ToolCall, told: &Answer) -> Option<String> {
+        let seen = self.seen.borrow();
+        if let Err(why) = &seen.sure {
+            return Some(why.clone());
+        }
+        if !seen.jobs.is_empty() {
+            return Some("a job was running".to_owned());
+        }
+        if REFUSALS.iter().any(|refusal| told.text.contains(refusal)) {
+            return Some("the recorded sandbox refused a path".to_owned());
+        }
+        let arguments: Option<serde_json::Value> = serde_json::from_str(&call.arguments).ok();
+        let named = arguments.as_ref().and_then(|arguments| arguments.get("path")?.as_str()).unwrap_or(".");
+        let path = Path::new(named).strip_prefix(&part.start.workspace).unwrap_or(Path::new(named));
+        let lacks = || Some(format!("`{named}` is not, or not whole, in the recorded tree"));
+        let path: PathBuf = path.components().filter(|part| !matches!(part, std::path::Component::CurDir)).collect();
+        let whole = files::is_plain_on_disk(&self.root, &path);
+        let missing = self.absent.borrow().keys().any(|absent| absent.starts_with(&path));
+        if !whole || missing { lacks() } else { None }
+    }
+}

@@ -1,0 +1,142 @@
+//! The base of a workspace: how it stood when its session began, kept with the session so that a replay has it.
+//!
+//! `base.zst` holds one JSON line a path, with the content where all contents together are small enough.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::WorkspaceError;
+use super::stamp::hex;
+use super::tree::Tree;
+use crate::session::{Blob, FileKind as BaseKind};
+use crate::world::Secrets;
+
+/// The name of the file in a session's folder.
+pub const BASE_FILE: &str = "base.zst";
+/// Contents are kept when all of them together have no more than this.
+const MOST_CONTENT_BYTES: u64 = 64 << 20;
+/// Reading more files than this would take longer than it is worth.
+const MOST_CONTENTS: usize = 20_000;
+/// A line of the file has at most this: a content escaped as JSON, in the worst case.
+const MOST_LINE_BYTES: u64 = 8 * MOST_CONTENT_BYTES;
+
+/// One path of a workspace as it stood when the session began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseFile {
+    /// Relative to the workspace.
+    pub path: PathBuf,
+    pub kind: BaseKind,
+    pub bytes: u64,
+    /// Of the content; of a file over 20 MB, of its size and modification time.
+    pub sha256: String,
+}
+
+/// The listing of a workspace as it stood when the session began, sorted by the bytes of the paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Base {
+    /// HEAD then, where the workspace is a git repository.
+    pub git_commit: Option<String>,
+    pub files: Vec<BaseFile>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Row {
+    path: Blob,
+    kind: BaseKind,
+    bytes: u64,
+    sha256: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    content: Option<Blob>,
+}
+
+impl Base {
+    /// How a tree stood when it was last digested. `root` is where it really is.
+    pub fn of(tree: &Tree, root: &Path) -> Base {
+        let files = tree.listed().map(|(path, kind, sha256)| BaseFile {
+            path: path.to_owned(),
+            kind: kind.into(),
+            bytes: std::fs::symlink_metadata(root.join(path)).map_or(0, |meta| meta.len()),
+            sha256,
+        });
+        Base { git_commit: None, files: files.collect() }
+    }
+
+    /// Writes the listing to `file`, with the contents of what stands below `root` when they are few enough. A content
+    /// that holds a secret, or is not the one listed any more, is left out. Blocks; for a thread of its own.
+    ///
+    /// # Errors
+    /// When `file` cannot be written.
+    pub fn keep(&self, root: &Path, file: &Path, secrets: &Secrets) -> Result<(), WorkspaceError> {
+        let folder = file.parent().unwrap_or(Path::new("."));
+        // 0600, and in place only when it is whole.
+        let kept = tempfile::NamedTempFile::new_in(folder).and_then(|mut temporary| {
+            let mut encoder = zstd::stream::write::Encoder::new(temporary.as_file_mut(), 1)?;
+            self.write(root, secrets, &mut encoder)?;
+            encoder.finish()?;
+            temporary.persist(file)?;
+            Ok(())
+        });
+        kept.map_err(WorkspaceError::io("write", file))
+    }
+
+    fn write(&self, root: &Path, secrets: &Secrets, to: &mut impl Write) -> io::Result<()> {
+        let all: u64 = self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
+        let with_contents = all <= MOST_CONTENT_BYTES && self.files.len() <= MOST_CONTENTS;
+        let mut line = Vec::new();
+        for file in &self.files {
+            let content = if with_contents { content(root, file) } else { None };
+            let content = content.filter(|content| !secrets.contains(content));
+            let row = Row {
+                path: Blob(file.path.as_os_str().as_bytes().to_vec()),
+                kind: file.kind,
+                bytes: file.bytes,
+                sha256: file.sha256.clone(),
+                content: content.map(Blob),
+            };
+            line.clear();
+            serde_json::to_writer(&mut line, &row)?;
+            line.push(b'\n');
+            to.write_all(&line)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what [`Base::keep`] wrote: the listing, and the contents by their sha256.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(file: &Path) -> io::Result<(Base, BTreeMap<String, Bytes>)> {
+        let mut reader = BufReader::new(zstd::stream::read::Decoder::new(File::open(file)?)?);
+        let (mut base, mut contents, mut line) = (Base::default(), BTreeMap::new(), Vec::new());
+        loop {
+            line.clear();
+            if (&mut reader).take(MOST_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+                return Ok((base, contents));
+            }
+            let Row { path, kind, bytes, sha256, content } = serde_json::from_slice(&line)?;
+            if let Some(content) = content {
+                contents.insert(sha256.clone(), Bytes::from(content.0));
+            }
+            base.files.push(BaseFile { path: PathBuf::from(OsString::from_vec(path.0)), kind, bytes, sha256 });
+        }
+    }
+}
+
+/// A content as it was listed.
+fn content(root: &Path, file: &BaseFile) -> Option<Vec<u8>> {
+    let path = root.join(&file.path);
+    let content = match file.kind {
+        BaseKind::File | BaseKind::Executable => std::fs::read(path).ok()?,
+        BaseKind::Symlink => std::fs::read_link(path).ok()?.into_os_string().into_vec(),
+        BaseKind::Repository | BaseKind::Special => return None,
+    };
+    (hex(&Sha256::digest(&content)) == file.sha256).then_some(content)
+}

@@ -1,0 +1,179 @@
+//! What changed in a workspace between two looks, with the contents.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::WorkspaceError;
+use super::stamp::{Hash, Kind, hex};
+use super::tree::{Tree, bytes, whole};
+use crate::session::{Blob, Effects, FileEffect, FileKind, FileState};
+use crate::world::{Secrets, World};
+
+/// More files in one step are told without their contents.
+const MOST_FILES: usize = 2_000;
+/// The same for so many bytes together.
+const MOST_BYTES: u64 = 64_000_000;
+/// What tools make anew, in a digest or not, is no effect.
+const NEVER: [&str; 5] = [".git", "target", "node_modules", ".venv", "__pycache__"];
+
+impl Tree {
+    /// What differs from the last digest; the next looks compare with now. Nothing when it was never digested.
+    pub fn effects(&mut self, world: &World, secrets: &Secrets) -> Result<Effects, WorkspaceError> {
+        let before = self.states();
+        self.digest(world)?;
+        let mut effects = Effects::default();
+        let mut budget = MOST_BYTES;
+        for (path, after) in differing(&before, &self.states()) {
+            if path.iter().any(|part| NEVER.iter().any(|never| part == OsStr::new(never))) {
+                effects.partial = true;
+                continue;
+            }
+            let after = after.map(|(kind, hash)| {
+                let content = content(&self.root().join(&path), kind, &hash, &mut budget);
+                effects.partial |= content.is_none() && budget == 0;
+                let content = content.filter(|content| !secrets.contains(content)).map(Blob);
+                FileState { kind: kind.into(), sha256: hex(&hash), content }
+            });
+            effects.files.push(FileEffect { path: Blob(bytes(&path).to_vec()), after });
+        }
+        if effects.files.len() > MOST_FILES {
+            effects.partial = true;
+        }
+        if effects.partial {
+            effects.files.iter_mut().filter_map(|file| file.after.as_mut()).for_each(|after| after.content = None);
+        }
+        Ok(effects)
+    }
+
+    /// The digest that a workspace has which holds this one's files and, where it has none at those paths, these
+    /// others: kinds and sha256.
+    pub fn digest_with(
+        &mut self,
+        world: &World,
+        others: &BTreeMap<PathBuf, (FileKind, String)>,
+    ) -> Result<String, WorkspaceError> {
+        self.digest(world)?;
+        let mut states = self.states();
+        let known = |path: &Path| states.binary_search_by(|(one, ..)| bytes(one).cmp(bytes(path))).is_ok();
+        let missing: Vec<_> = others
+            .iter()
+            .filter(|(path, _)| !known(path))
+            .filter_map(|(path, (kind, sha256))| Some((path.clone(), Kind::from(*kind), unhex(sha256)?)))
+            .collect();
+        states.extend(missing);
+        states.sort_by(|(one, ..), (other, ..)| bytes(one).cmp(bytes(other)));
+        Ok(whole(states.iter().map(|(path, kind, hash)| (path.as_path(), *kind, hash))))
+    }
+}
+
+type State = (PathBuf, Kind, Hash);
+
+/// The paths at which two sorted lists differ, with what the second has there.
+fn differing(before: &[State], after: &[State]) -> Vec<(PathBuf, Option<(Kind, Hash)>)> {
+    let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
+    let mut differing = Vec::new();
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (None, None) => return differing,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((one, ..)), Some((other, ..))) => bytes(one).cmp(bytes(other)),
+        };
+        let gone = if order.is_le() { old.next() } else { None };
+        let there = if order.is_ge() { new.next() } else { None };
+        match (gone, there) {
+            (Some((path, ..)), None) => differing.push((path.clone(), None)),
+            (was, Some((path, kind, hash))) if was.is_none_or(|(_, old, was)| (old, was) != (kind, hash)) => {
+                differing.push((path.clone(), Some((*kind, *hash))));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The content that has this digest, while the budget lasts.
+fn content(path: &Path, kind: Kind, hash: &Hash, budget: &mut u64) -> Option<Vec<u8>> {
+    let content = match kind {
+        Kind::File | Kind::Executable => {
+            let size = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file)?.len();
+            let left = budget.checked_sub(size);
+            *budget = left.unwrap_or(0);
+            left?;
+            std::fs::read(path).ok()?
+        }
+        Kind::Symlink => std::fs::read_link(path).ok()?.into_os_string().into_vec(),
+        Kind::Repository | Kind::Special => return None,
+    };
+    (Sha256::digest(&content).as_slice() == hash).then_some(content)
+}
+
+fn unhex(text: &str) -> Option<Hash> {
+    let mut hash = Hash::default();
+    if text.len() != hash.len() * 2 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(at * 2..at * 2 + 2)?, 16).ok()?;
+    }
+    Some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{sh, world, write};
+    use super::*;
+    use crate::world::Roots;
+
+    fn told(effects: &Effects) -> Vec<(String, Option<String>)> {
+        let text = |blob: &Blob| String::from_utf8_lossy(&blob.0).into_owned();
+        let content =
+            |file: &FileEffect| file.after.as_ref().map(|after| after.content.as_ref().map_or("-".into(), text));
+        effects.files.iter().map(|file| (text(&file.path), content(file))).collect()
+    }
+
+    #[test]
+    fn what_was_made_changed_and_removed_is_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "c/d"] {
+            write(dir.path(), name, name);
+        }
+        write(dir.path(), ".gitignore", "ignored\n");
+        sh(dir.path(), "sleep 0.02");
+        let mut tree = Tree::new(Roots::same(dir.path().to_owned()), Vec::new());
+        tree.digest(&world()).unwrap();
+        sh(dir.path(), "rm a; echo 2 > b; chmod +x c/d; ln -s b e; echo x > ignored; mkdir target; echo y > target/o");
+        let effects = tree.effects(&world(), &Secrets::default()).unwrap();
+        let some = |text: &str| Some(text.to_owned());
+        let all = [("a", None), ("b", some("-")), ("c/d", some("-")), ("e", some("-"))];
+        assert_eq!(told(&effects), all.map(|(path, content)| (path.to_owned(), content)));
+        assert!(effects.partial, "what is built is left out, and that is said");
+        sh(dir.path(), "echo 3 > b");
+        let effects = tree.effects(&world(), &Secrets::default()).unwrap();
+        assert_eq!(told(&effects), [("b".to_owned(), some("3\n"))]);
+        assert!(!effects.partial);
+        assert_eq!(told(&tree.effects(&world(), &Secrets::default()).unwrap()), []);
+    }
+
+    #[test]
+    fn the_digest_with_what_is_elsewhere_is_that_of_all() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "a-b", "a/c"] {
+            if name != "a" {
+                write(dir.path(), name, name);
+            }
+        }
+        write(dir.path(), "z", "z");
+        let mut tree = Tree::new(Roots::same(dir.path().to_owned()), Vec::new());
+        let whole = tree.digest(&world()).unwrap();
+        let others: BTreeMap<_, _> =
+            tree.states().into_iter().map(|(path, kind, hash)| (path, (kind.into(), hex(&hash)))).collect();
+        sh(dir.path(), "rm -r a a-b");
+        assert_ne!(tree.digest(&world()).unwrap(), whole);
+        assert_eq!(tree.digest_with(&world(), &others).unwrap(), whole);
+    }
+}

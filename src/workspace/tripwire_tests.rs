@@ -1,0 +1,178 @@
+//! What is taken for ordinary work, and what is found and put back.
+
+use super::super::testing::{sh, wait, world, write};
+use super::*;
+
+/// A repository whose user has a hook and an alias of their own.
+fn sample() -> (tempfile::TempDir, Roots) {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap().join("w");
+    std::fs::create_dir(&root).unwrap();
+    sh(
+        &root,
+        "git init -q -b main; git config alias.st status; git config user.name me; rm -f .git/hooks/*
+        echo 'exit 0' > .git/hooks/pre-push; chmod +x .git/hooks/pre-push
+        git commit -q --allow-empty -m start",
+    );
+    (dir, Roots::same(root))
+}
+
+fn wire(dir: &tempfile::TempDir, roots: &Roots) -> Tripwire {
+    let git = Rc::new(Git::new(roots.clone(), dir.path().join("scratch")));
+    Tripwire::new(&world(), roots, git, [roots.real.join("kept")])
+}
+
+fn settled(wire: &mut Tripwire) -> Vec<(String, Vec<String>)> {
+    let found = wait(wire.settle(&world()));
+    for one in &found {
+        assert_eq!(one.stands, None, "{one:?}");
+    }
+    found.into_iter().map(|one| (one.name, one.settings)).collect()
+}
+
+/// What is found after a change, which must be undone by then.
+fn after(change: &str) -> Vec<(String, Vec<String>)> {
+    let (dir, roots) = sample();
+    let mut wire = wire(&dir, &roots);
+    assert_eq!(settled(&mut wire), []);
+    sh(&roots.real, change);
+    let found = settled(&mut wire);
+    assert_eq!(settled(&mut wire), [], "what was put back is as it was: {change}");
+    found
+}
+
+fn config(names: &[&str]) -> Vec<(String, Vec<String>)> {
+    vec![(".git/config".to_owned(), names.iter().map(|name| (*name).to_owned()).collect())]
+}
+
+fn file(name: &str) -> Vec<(String, Vec<String>)> {
+    vec![(name.to_owned(), Vec::new())]
+}
+
+#[test]
+fn ordinary_work_is_taken_as_it_is() {
+    for change in [
+        "git config user.email me@example.org",
+        "git config branch.main.remote origin; git config branch.main.merge refs/heads/main",
+        "git remote add origin ../bare; git config core.fsmonitor false",
+        "git config --unset alias.st",
+        "git commit -q --allow-empty -m two; git checkout -q -b side; git tag one",
+        "echo x >> .git/hooks/notes.sample; chmod -x .git/hooks/pre-push",
+        "rm .git/hooks/pre-push",
+        "rm -rf .git",
+    ] {
+        assert_eq!(after(change), [], "{change}");
+    }
+}
+
+#[test]
+fn settings_that_run_a_program_are_found_and_put_back() {
+    for (setting, name) in [
+        ("core.fsmonitor ./x", "core.fsmonitor"),
+        ("core.hooksPath .husky", "core.hookspath"),
+        ("core.sshCommand ./x", "core.sshcommand"),
+        ("core.editor ./x", "core.editor"),
+        ("core.pager ./x", "core.pager"),
+        ("alias.co '!./x'", "alias.co"),
+        ("alias.st '!./x'", "alias.st"),
+        ("filter.Lfs.clean ./x", "filter.Lfs.clean"),
+        ("diff.word.command ./x", "diff.word.command"),
+        ("merge.mine.driver ./x", "merge.mine.driver"),
+        ("credential.helper ./x", "credential.helper"),
+        ("credential.https://a.b.helper ./x", "credential.https://a.b.helper"),
+        ("include.path ../evil", "include.path"),
+        ("includeIf.gitdir:/.path ../evil", "includeif.gitdir:/.path"),
+        ("submodule.a.update '!x'", "submodule.a.update"),
+        ("remote.origin.uploadpack ./x", "remote.origin.uploadpack"),
+    ] {
+        let change = format!("git config user.email a@b; git config {setting}");
+        assert_eq!(after(&change), config(&[name]), "{setting}");
+    }
+    assert_eq!(after("printf '[core]fsmonitor=./x' >> .git/config"), config(&["core.fsmonitor"]));
+    assert_eq!(after("echo '[broken' >> .git/config"), config(&["no configuration any more"]));
+    assert_eq!(after("rm .git/config; mkfifo .git/config"), config(&["no readable file any more"]));
+    let elsewhere =
+        "mkdir evil; cp .git/config evil/c; printf '[core]\n\tpager = ./x\n' >> evil/c; ln -sf ../evil/c .git/config";
+    assert_eq!(after(elsewhere), config(&["core.pager"]));
+    let own = "git config extensions.worktreeConfig true; git config --worktree core.editor ./x";
+    assert_eq!(after(own), vec![(".git/config.worktree".to_owned(), vec!["core.editor".to_owned()])]);
+}
+
+#[test]
+fn new_and_changed_hooks_are_put_back() {
+    assert_eq!(
+        after("echo x > .git/hooks/post-commit; chmod +x .git/hooks/post-commit"),
+        file(".git/hooks/post-commit")
+    );
+    assert_eq!(after("echo x >> .git/hooks/pre-push"), file(".git/hooks/pre-push"));
+    assert_eq!(after("ln -s ../../x .git/hooks/pre-commit; echo x > x; chmod +x x"), file(".git/hooks/pre-commit"));
+    let folder =
+        "mkdir evil; cp .git/hooks/* evil; echo x > evil/post-merge; rm -r .git/hooks; ln -s ../evil .git/hooks";
+    assert_eq!(after(folder), file(".git/hooks/post-merge"));
+}
+
+#[test]
+fn spettros_own_files_are_put_back_and_nothing_is_written_through_a_link() {
+    assert_eq!(after("mkdir .spettro; echo 'name: x' > .spettro/config.yaml"), file(".spettro/config.yaml"));
+    let linked = "mkdir evil; echo x > evil/memory.md; ln -s evil .spettro";
+    assert_eq!(after(linked), file(".spettro/memory.md"));
+    let (dir, roots) = sample();
+    write(&roots.real, ".spettro/config.yaml", "name: mine");
+    let mut wire = wire(&dir, &roots);
+    write(&roots.real, "evil/config.yaml", "name: theirs");
+    sh(&roots.real, "rm -r .spettro; ln -s evil .spettro");
+    assert_eq!(settled(&mut wire), file(".spettro/config.yaml"));
+    let read = |name: &str| std::fs::read_to_string(roots.real.join(name)).unwrap();
+    assert_eq!(read(".spettro/config.yaml"), "name: mine");
+    assert_eq!(read("evil/config.yaml"), "name: theirs");
+}
+
+#[test]
+fn another_repository_in_its_place_is_told_and_a_new_one_is_watched() {
+    let (dir, roots) = sample();
+    let mut there = wire(&dir, &roots);
+    sh(&roots.real, "git init -q evil; mv .git old; echo 'gitdir: evil/.git' > .git");
+    let found = wait(there.settle(&world()));
+    assert_eq!((found.len(), found[0].name.as_str(), found[0].stands.is_some()), (1, ".git", true));
+
+    let dir = tempfile::tempdir().unwrap();
+    let roots = Roots::same(dir.path().canonicalize().unwrap().join("w"));
+    std::fs::create_dir(&roots.real).unwrap();
+    let mut none = wire(&dir, &roots);
+    sh(&roots.real, "git init -q; rm -f .git/hooks/*");
+    assert_eq!(settled(&mut none), []);
+    sh(&roots.real, "git config core.pager ./x; echo x > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit");
+    assert_eq!(settled(&mut none), [config(&["core.pager"]), file(".git/hooks/pre-commit")].concat());
+}
+
+#[test]
+fn a_linked_worktree_has_the_common_settings_and_its_own() {
+    let (dir, roots) = sample();
+    sh(&roots.real, "git config extensions.worktreeConfig true; git worktree add -q ../side");
+    let side = Roots::same(roots.real.with_file_name("side"));
+    let mut wire = wire(&dir, &side);
+    assert_eq!(settled(&mut wire), []);
+    sh(&side.real, "git config core.pager ./x; git config --worktree core.editor ./x");
+    let found = settled(&mut wire);
+    assert_eq!(
+        found.iter().map(|(_, settings)| settings[0].as_str()).collect::<Vec<_>>(),
+        ["core.pager", "core.editor"]
+    );
+    assert_eq!(sh(&side.real, "git config --get-regexp 'core.(pager|editor)' || true"), "");
+}
+
+#[test]
+fn the_command_after_which_it_moved_is_known() {
+    let (dir, roots) = sample();
+    let mut wire = wire(&dir, &roots);
+    sh(&roots.real, "echo x > kept");
+    wire.look("first");
+    sh(&roots.real, "git config core.pager ./x");
+    wire.look("second");
+    sh(&roots.real, "git config core.editor ./x");
+    wire.look("third");
+    assert_eq!(wire.who(&roots.real.join("kept")), Some("first"));
+    let found = wait(wire.settle(&world()));
+    assert_eq!(found[0].by.as_deref(), Some("second"));
+    assert_eq!(found[0].settings, ["core.pager", "core.editor"]);
+}

@@ -1,0 +1,125 @@
+//! Files that are no whole cassette, and recordings of hostile commands.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use super::sealed::packed;
+use super::support::Recording;
+use crate::provider::{Reply, Script};
+use crate::sandbox::{PATIENCE, Sandbox};
+
+fn recorded() -> Recording {
+    let script = Script::new()
+        .agent(Reply::call("bash", json!({"command": "rm -rf precious; echo gone"})))
+        .agent(Reply::call("bash", json!({"command": "sleep 300", "run_in_background": true})))
+        .agent(Reply::complete("done"))
+        .judge(Reply::verdict("met", "yes", ""));
+    let recording = Recording::new(script, "goal: x\nchecks: ['true']\n");
+    recording.run(0);
+    recording
+}
+
+#[test]
+fn what_is_not_whole_is_refused_with_its_reason() {
+    let recording = recorded();
+    let plain = std::fs::read(packed(&recording)).expect("read");
+    let zst = recording.sandbox.root().join("run.cassette.zst");
+    recording.sandbox.run(["cassette", "pack", "latest", "-o", zst.to_str().expect("UTF-8")]).expect_code(0);
+    let zst = std::fs::read(zst).expect("read");
+    let head = String::from_utf8_lossy(plain.split(|byte| *byte == b'\n').next().expect("a head")).into_owned();
+    let flipped = |bytes: &[u8], at: usize| {
+        let mut bytes = bytes.to_vec();
+        bytes[at] ^= 4;
+        bytes
+    };
+    let newer = head.replace("\"format\":\"1.0\"", "\"format\":\"1.9\"");
+    let last = plain[..plain.len() - 1].iter().rposition(|byte| *byte == b'\n').expect("lines") + 1;
+    let files: [(&str, Vec<u8>, &str); 10] = [
+        ("torn.jsonl", plain[..plain.len() - 1].to_vec(), "incomplete"),
+        ("truncated.jsonl", plain[..plain.len() / 2].to_vec(), "incomplete"),
+        ("endless.jsonl", plain[..last].to_vec(), "incomplete"),
+        ("truncated.zst", zst[..zst.len() / 2].to_vec(), "incomplete"),
+        ("flipped.jsonl", flipped(&plain, plain.len() - 40), "digest"),
+        ("flipped.zst", flipped(&zst, zst.len() / 2), "seal"),
+        ("minor.jsonl", format!("{newer}\n{{\"type\":\"video\"}}\n").into_bytes(), "newer spettro (format 1.9"),
+        ("major.jsonl", b"{\"type\":\"head\",\"format\":\"2.0\"}\n".to_vec(), "newer spettro (format 2.0"),
+        ("foreign", b"\x7fELF and so on".to_vec(), "is no cassette"),
+        ("empty", Vec::new(), "is no cassette"),
+    ];
+    let elsewhere = Sandbox::new();
+    for (name, bytes, reason) in files {
+        let path = elsewhere.write(name, bytes);
+        let refused = elsewhere.run([Path::new("replay"), &path]).expect_code(31);
+        assert!(refused.stderr.contains(reason) && refused.stdout.is_empty(), "{name}: {}", refused.stderr);
+        let json = [Path::new("replay"), &path, Path::new("--output-format"), Path::new("json")];
+        elsewhere.run(json).expect_code(31);
+        let bisect = [Path::new("replay"), &path, Path::new("--git-bisect")];
+        elsewhere.run(bisect).expect_code(125);
+    }
+    let left = std::fs::read_dir(elsewhere.root().join("tmp")).expect("there").count();
+    assert_eq!((left, elsewhere.spettro_home().exists()), (0, false), "nothing was begun");
+}
+
+/// Each byte of a small file, changed: none is ever taken for a recording that replays.
+#[test]
+fn a_changed_byte_never_replays() {
+    let recording = recorded();
+    let plain = std::fs::read(packed(&recording)).expect("read");
+    let elsewhere = Sandbox::new();
+    for part in 0..24 {
+        let mut bytes = plain.clone();
+        let at = (bytes.len() - 1) * part / 23;
+        bytes[at] ^= 1 << (part % 7);
+        let path = elsewhere.write("flipped.jsonl", bytes);
+        let finished = elsewhere.run([Path::new("replay"), &path]);
+        assert_eq!(finished.code, Some(31), "byte {at}: {finished:?}");
+    }
+}
+
+/// What the kernel saw of a replay of `rm -rf` and a job.
+#[test]
+fn no_process_starts_no_socket_is_made_and_nothing_is_written_elsewhere() {
+    if !Command::new("strace").arg("true").output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: no strace here, or it may not trace");
+        return;
+    }
+    let recording = recorded();
+    let file = packed(&recording);
+    let elsewhere = Sandbox::new();
+    let victim = elsewhere.write("precious/file", "keep me");
+    let trace = elsewhere.root().join("trace");
+    let mut command = elsewhere.command("strace");
+    command.args([
+        "-f",
+        "-s",
+        "300",
+        "-e",
+        "trace=process,network,openat,mkdir,mkdirat,rename,renameat,renameat2",
+        "-o",
+    ]);
+    command.arg(&trace).arg(env!("CARGO_BIN_EXE_spettro")).arg("replay").arg(&file);
+    let finished = elsewhere.start(command).wait(PATIENCE);
+    assert!(matches!(finished.code, Some(0 | 32)), "{finished:?}");
+    assert!(victim.exists());
+    let tmp = elsewhere.root().join("tmp");
+    let tmp = tmp.to_str().expect("UTF-8");
+    let calls = elsewhere.read(&trace);
+    let count = |name: &str| calls.lines().filter(|line| line.contains(&format!(" {name}("))).count();
+    assert_eq!(count("execve"), 1, "the replay itself");
+    assert_eq!((count("fork"), count("vfork"), count("execveat")), (0, 0, 0));
+    for line in calls.lines() {
+        let clone = line.contains(" clone(") || line.contains(" clone3(");
+        assert!(!clone || line.contains("CLONE_THREAD"), "a thread is no process: {line}");
+        let socket = [" socket(", " connect(", " bind(", " sendto("].iter().any(|call| line.contains(call));
+        assert!(!socket, "{line}");
+        let writes = ["O_WRONLY", "O_RDWR", "O_CREAT", " mkdir", " rename"].iter().any(|word| line.contains(word));
+        assert!(!writes || line.contains(tmp) || line.contains("/dev/null") || beneath(line), "{line}");
+    }
+}
+
+/// A call that names its folder by a descriptor: strace shows no path of it.
+fn beneath(line: &str) -> bool {
+    line.contains("at(") && !line.contains("AT_FDCWD") && !line.contains("\"/")
+}

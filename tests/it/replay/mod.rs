@@ -1,0 +1,16 @@
+//! `spettro replay`: runs of all kinds, run again from what they left behind.
+
+mod changes;
+mod effects;
+mod ends;
+#[cfg(target_os = "linux")]
+mod far;
+mod guards;
+#[cfg(target_os = "linux")]
+mod hostile;
+#[cfg(target_os = "linux")]
+mod outcomes;
+mod parted;
+mod plain;
+mod sealed;
+pub mod support;

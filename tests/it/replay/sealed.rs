@@ -1,0 +1,45 @@
+//! Cassettes that were edited and sealed anew: what somebody else's build would have recorded.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use spettro::cassette::{Tape, event_digest};
+
+use super::support::Recording;
+use crate::sandbox::json_lines;
+
+/// The newest session, packed as plain lines.
+pub fn packed(recording: &Recording) -> PathBuf {
+    let file = recording.sandbox.root().join("run.jsonl");
+    recording.sandbox.run(["cassette", "pack", "latest", "-o", file.to_str().expect("UTF-8")]).expect_code(0);
+    file
+}
+
+/// A copy whose lines were changed; its end is made anew.
+#[track_caller]
+pub fn edited(file: &Path, change: impl Fn(&mut Value)) -> PathBuf {
+    let mut lines = json_lines(file);
+    let before = lines.clone();
+    lines.iter_mut().for_each(change);
+    assert_ne!(lines, before, "the edit found its place");
+    let copy = file.with_extension("edited.jsonl");
+    seal(&copy, &mut lines);
+    // The digest of the events follows from the facts.
+    let tape = Tape::of_file(&copy).unwrap_or_else(|error| panic!("{error}"));
+    lines.last_mut().expect("an end")["events"] = json!(event_digest(tape.facts()));
+    seal(&copy, &mut lines);
+    copy
+}
+
+fn seal(file: &Path, lines: &mut [Value]) {
+    let (end, before) = lines.split_last_mut().expect("an end");
+    let mut text: String = before.iter().map(|line| format!("{line}\n")).collect();
+    end.as_object_mut().expect("an object").shift_remove("sha256");
+    let open = end.to_string();
+    text.push_str(open.strip_suffix('}').expect("an object"));
+    text.push_str(",\"sha256\":\"");
+    let digest: String = Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    end["sha256"] = json!(digest);
+    std::fs::write(file, format!("{text}{digest}\"}}\n")).expect("written");
+}

@@ -1,0 +1,8 @@
+//! What commands of a run can touch, and what not: the sandbox of the kernel this runs on.
+
+mod files;
+mod levels;
+mod network;
+mod signals;
+pub mod support;
+mod tools;
