@@ -136,7 +136,9 @@ fn keys_of(endpoint: &Endpoint) -> FewVars {
         KeySource::Env(names) => names.as_slice(),
         KeySource::At(_) | KeySource::None => &[],
     };
-    FewVars(keys.iter().chain(endpoint.env_headers.values()).map(|name| (name.clone(), "replayed".to_owned())).collect())
+    FewVars(
+        keys.iter().chain(endpoint.env_headers.values()).map(|name| (name.clone(), "replayed".to_owned())).collect(),
+    )
 }
 
 fn changed_parts(

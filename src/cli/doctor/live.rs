@@ -209,12 +209,12 @@ async fn ask(gateway: &Gateway, world: &World, endpoint: Endpoint, lanes: Vec<La
         }
     };
     spoken.duration_ms = u64::try_from(world.clock.elapsed().saturating_sub(begun).as_millis()).unwrap_or(u64::MAX);
-    (spoken.cost, spoken.cost_reported) = gateway.ledger(|ledger| {
-        (ledger.spent().saturating_sub(spent), ledger.unreported().len() == unreported)
-    });
+    (spoken.cost, spoken.cost_reported) =
+        gateway.ledger(|ledger| (ledger.spent().saturating_sub(spent), ledger.unreported().len() == unreported));
     match reply {
         Ok(reply) => {
-            spoken.tools = reply.blocks.iter().any(|block| matches!(block, Block::Call { name, .. } if name == "ready"));
+            spoken.tools =
+                reply.blocks.iter().any(|block| matches!(block, Block::Call { name, .. } if name == "ready"));
             spoken.answered_by = reply.model.filter(|model| *model != short.model);
         }
         Err(error) => spoken.error = Some(error.to_string()),

@@ -92,7 +92,8 @@ impl Found {
     /// Where requests go, and with which key. A server on this machine that gets no key is no risk.
     fn endpoint(&mut self, entry: &Entry, at: &[Step]) {
         let below = |name: &str| [at, &[Step::Key(name.to_owned())]].concat();
-        let keys = ["api_key_env", "api_key_file", "api_key_command"].map(|name| (name, entry.value.get(name).is_some()));
+        let keys =
+            ["api_key_env", "api_key_file", "api_key_command"].map(|name| (name, entry.value.get(name).is_some()));
         let keyed = keys.iter().any(|(_, given)| *given);
         if let Some(url) = entry.value.get("base_url").and_then(Value::text)
             && (keyed || !is_loopback(url))
@@ -100,7 +101,8 @@ impl Found {
             self.add(entry, &below("base_url"), "decides where requests go");
         }
         for (name, _) in keys.iter().filter(|(_, given)| *given) {
-            let why = if *name == "api_key_command" { "is run outside of the sandbox" } else { "decides which key is sent" };
+            let why =
+                if *name == "api_key_command" { "is run outside of the sandbox" } else { "decides which key is sent" };
             self.add(entry, &below(name), why);
         }
         for name in ["headers", "env_http_headers"] {

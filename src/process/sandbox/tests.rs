@@ -291,7 +291,8 @@ fn the_file_of_a_key_is_out_of_reach_and_what_prints_one_is_not_written() {
     ground.keys.programs = vec![ground.at("home/src/tool"), ground.at("keys/tool")];
     ground.tmpdir = Some(ground.at("keys"));
     let policy = ground.policy(&Wanted::default()).unwrap();
-    for (file, readable) in [("home/src/key", false), ("keys/key", false), ("home/src/tool", true), ("keys/tool", true)] {
+    for (file, readable) in [("home/src/key", false), ("keys/key", false), ("home/src/tool", true), ("keys/tool", true)]
+    {
         ground.check(&policy, file, readable, false);
     }
     ground.check(&policy, "home/src/other", true, false);

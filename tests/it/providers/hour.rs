@@ -177,6 +177,8 @@ fn audit(server: &Server, result: &RunResult, name: &str) -> (u64, u64) {
             let bill = bills.remove(&(lane.clone(), n, index as u64 + 1));
             match bill {
                 Some(bill) if bill.reported => assert_eq!(cost, bill.micros, "{name}: {lane} {n}: as reported"),
+                // Only its last bytes were missing.
+                Some(bill) if attempt["error"].is_null() && cost == bill.whole => {}
                 Some(bill) => {
                     assert!(cost >= bill.micros, "{name}: {lane} {n}: {cost} < {}: {attempt}", bill.micros);
                     *unreported.entry((lane.clone(), n)).or_default() += cost;
@@ -198,38 +200,49 @@ fn audit(server: &Server, result: &RunResult, name: &str) -> (u64, u64) {
     (charged, billed)
 }
 
+/// One goal in trouble: how long it took by its own clock, its attempts, and how many of them failed at random.
+fn goal(seed: u64, root: &std::path::Path) -> (Duration, u64, u64) {
+    let wire = Wire::ALL[(seed % 4) as usize];
+    let kind = Kind::ALL[(seed / 4 % 10) as usize];
+    let name = format!("goal {seed}, {kind:?} on {}", wire.name());
+    let clock = Rc::new(Virtual::default());
+    let server = Rc::new(Server::new(wire, kind, clock.clone(), seed + 1));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let local = tokio::task::LocalSet::new();
+    let folder = root.join(seed.to_string());
+    let (result, took) = local.block_on(&runtime, async {
+        tokio::select! {
+            ended = drive(&server, &folder, seed) => ended,
+            () = clock.run() => unreachable!("time does not end"),
+        }
+    });
+    let why = result.error.as_ref().map(|error| error.message.clone());
+    assert_eq!(result.outcome, Some(expected(kind)), "{name}: {why:?}");
+    let (charged, billed) = audit(&server, &result, &name);
+    assert!(charged >= billed, "{name}: {charged} below the provider's bill of {billed}");
+    if kind == Kind::Silent {
+        assert!(took < Duration::from_secs(2_400), "{name}: a silent provider was waited for {took:?}");
+    }
+    (took, server.attempts.get(), server.faults.get())
+}
+
 #[test]
 fn two_hundred_goals_end_right_and_cost_what_was_reported() {
     // In memory where there is such a place: thousands of syncs are not what this is about.
     let memory = std::path::Path::new("/dev/shm");
     let root = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("a folder");
-    let (mut hours, mut attempts, mut faults) = (Duration::ZERO, 0, 0);
-    for seed in 0..GOALS {
-        let wire = Wire::ALL[(seed % 4) as usize];
-        let kind = Kind::ALL[(seed / 4 % 10) as usize];
-        let name = format!("goal {seed}, {kind:?} on {}", wire.name());
-        let clock = Rc::new(Virtual::default());
-        let server = Rc::new(Server::new(wire, kind, clock.clone(), seed + 1));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let local = tokio::task::LocalSet::new();
-        let folder = root.path().join(seed.to_string());
-        let (result, took) = local.block_on(&runtime, async {
-            tokio::select! {
-                ended = drive(&server, &folder, seed) => ended,
-                () = clock.run() => unreachable!("time does not end"),
-            }
-        });
-        let why = result.error.as_ref().map(|error| error.message.clone());
-        assert_eq!(result.outcome, Some(expected(kind)), "{name}: {why:?}");
-        let (charged, billed) = audit(&server, &result, &name);
-        assert!(charged >= billed, "{name}: {charged} below the provider's bill of {billed}");
-        if kind == Kind::Silent {
-            assert!(took < Duration::from_secs(2_400), "{name}: a silent provider was waited for {took:?}");
-        }
-        hours += took;
-        attempts += server.attempts.get();
-        faults += server.faults.get();
-    }
+    // Each wire on a thread of its own: a run waits for its writers more than it works.
+    let trouble = std::thread::scope(|scope| {
+        let wires = 0..Wire::ALL.len();
+        let wire = |first: usize| (first as u64..GOALS).step_by(Wire::ALL.len()).map(|seed| goal(seed, root.path()));
+        let all: Vec<_> = wires.map(|first| scope.spawn(move || wire(first).collect::<Vec<_>>())).collect();
+        let all = all.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        all.flatten().collect::<Vec<_>>()
+    });
+    assert_eq!(trouble.len() as u64, GOALS);
+    let hours: Duration = trouble.iter().map(|(took, _, _)| *took).sum();
+    let (attempts, faults) =
+        trouble.iter().fold((0, 0), |sum, (_, attempts, faults)| (sum.0 + attempts, sum.1 + faults));
     assert!(hours > Duration::from_secs(3_600), "{hours:?}");
     assert!(faults * 10 > attempts, "{faults} of {attempts} attempts failed at random");
 }

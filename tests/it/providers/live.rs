@@ -61,7 +61,7 @@ fn a_server_that_cannot_force_a_tool_is_asked_without() {
 #[test]
 fn what_is_wrong_with_a_provider_is_said_and_ends_with_23() {
     for (reply, said) in [
-        (Reply::error(401), "auth"),
+        (Reply::error(401), "credentials refused"),
         (Reply::text("I am here.").usage(200, 5), "called no tool"),
         (Reply::error(404), "invalid request"),
     ] {

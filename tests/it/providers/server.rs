@@ -61,6 +61,8 @@ pub struct Billed {
     pub micros: u64,
     /// The runner was told all of it.
     pub reported: bool,
+    /// What the whole reply costs. A reply whose last bytes alone are missing is whole for the runner, and it was told.
+    pub whole: u64,
 }
 
 pub struct Server {
@@ -168,8 +170,9 @@ impl Server {
             first_byte: Instant::now(),
             received: Instant::now(),
         };
-        let bill = |output: u64, reported: bool| {
-            let billed = Billed { micros: input * INPUT + output * OUTPUT, reported };
+        let cost = |output: u64| input * INPUT + output * OUTPUT;
+        let bill = |output: u64, of: u64| {
+            let billed = Billed { micros: cost(output), reported: output == of, whole: cost(of) };
             self.bills.borrow_mut().insert((tag.lane.name().to_owned(), tag.n, tag.attempt), billed);
         };
         if self.kind == Kind::Silent && lane == Lane::Agent && tag.n >= 2 {
@@ -185,7 +188,7 @@ impl Server {
         if self.below(100) >= FAULTS {
             let (status, headers, pieces, usage) = provider::answer(&reply, &asked);
             let usage = usage.expect("a whole reply reports its usage");
-            bill(usage.output, true);
+            bill(usage.output, usage.output);
             return Ok(respond(status, headers, pieces, End::Whole));
         }
         self.faults.set(self.faults.get() + 1);
@@ -209,9 +212,10 @@ impl Server {
                 // Broken off somewhere before its end; what was made until then is on the bill. A reply's first three
                 // events hold nothing of it yet.
                 let at = 1 + usize::try_from(self.below(pieces.len() as u64 - 1)).expect("small");
-                let output = usage.map_or(0, |usage| usage.output) * at.saturating_sub(3) as u64 / pieces.len() as u64;
+                let all = usage.expect("a whole reply reports its usage").output;
+                let output = all * at.saturating_sub(3) as u64 / pieces.len() as u64;
                 pieces.truncate(at);
-                bill(output, false);
+                bill(output, all);
                 let end = match fault {
                     10 => End::Whole,
                     11 => End::Reset,

@@ -36,7 +36,8 @@ fn where_requests_and_keys_go_is_not_for_the_repository_to_say() {
     let provider = |url: &str, more: &str| {
         doubts(&format!("model: a/b\nproviders: {{p: {{wire: openai-chat, base_url: \"{url}\", {more}}}}}\n"))
     };
-    for (key, value) in [("api_key_file", "key"), ("api_key_command", "[print, key]"), ("api_key_command", "print key")] {
+    for (key, value) in [("api_key_file", "key"), ("api_key_command", "[print, key]"), ("api_key_command", "print key")]
+    {
         let names = ["providers.p.base_url".to_owned(), format!("providers.p.{key}")];
         assert_eq!(provider("http://127.0.0.1:8/v1", &format!("{key}: {value}")), names, "{value}");
     }
