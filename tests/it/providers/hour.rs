@@ -232,12 +232,13 @@ fn two_hundred_goals_end_right_and_cost_what_was_reported() {
     let memory = std::path::Path::new("/dev/shm");
     let root = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("a folder");
     // Each wire on a thread of its own: a run waits for its writers more than it works.
-    let trouble = std::thread::scope(|scope| {
-        let wires = 0..Wire::ALL.len();
-        let wire = |first: usize| (first as u64..GOALS).step_by(Wire::ALL.len()).map(|seed| goal(seed, root.path()));
-        let all: Vec<_> = wires.map(|first| scope.spawn(move || wire(first).collect::<Vec<_>>())).collect();
-        let all = all.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        all.flatten().collect::<Vec<_>>()
+    let (root, wires) = (root.path(), Wire::ALL.len());
+    let trouble: Vec<(Duration, u64, u64)> = std::thread::scope(|scope| {
+        let wire = |first: usize| {
+            scope.spawn(move || (first as u64..GOALS).step_by(wires).map(|seed| goal(seed, root)).collect::<Vec<_>>())
+        };
+        let all: Vec<_> = (0..wires).map(wire).collect();
+        all.into_iter().flat_map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
     assert_eq!(trouble.len() as u64, GOALS);
     let hours: Duration = trouble.iter().map(|(took, _, _)| *took).sum();
