@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use spettro::process::ProcessOptions;
-use spettro::process::sandbox::{Places, Policy, Wanted};
+use spettro::process::sandbox::{KeyPlaces, Places, Policy, Wanted};
 use spettro::world::{CommandKind, Ending, Exec};
 
 use crate::{Result, median};
@@ -73,6 +73,7 @@ pub fn inside(words: &[String]) -> Result<()> {
             account_home: None,
             stores: Vec::new(),
             goal_file: None,
+            keys: &KeyPlaces::default(),
             temporary: &workspace,
             variable: &|_| None,
         },

@@ -288,13 +288,49 @@ pub enum JobsVerb {
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "Example:\n  spettro doctor --json | jq '.items[] | select(.state != \"ok\")'\n\n\
-                        Nothing is sent anywhere. Exit codes: 0 runs can start here, 23 something that they need is \
+#[command(after_help = "Examples:\n  spettro doctor --json | jq '.items[] | select(.state != \"ok\")'\n  \
+                        spettro doctor --live --goal goal.yaml\n\n\
+                        Without `--live` nothing is sent anywhere. Exit codes: 0 runs can start here, 23 something that they need is \
                         missing.")]
 pub struct DoctorArgs {
     /// One object instead of lines
     #[arg(long)]
     pub json: bool,
+
+    /// Speak to each lane's model: one cheap request with a tool, which costs what it says
+    #[arg(long)]
+    pub live: bool,
+
+    /// The goal file that names the models; without one the user's configuration does
+    #[arg(long, value_name = "FILE", requires = "live")]
+    pub goal: Option<PathBuf>,
+
+    /// The model of all lanes that name none of their own
+    #[arg(long, value_name = "PROVIDER/MODEL", requires = "live")]
+    pub model: Option<String>,
+
+    /// Any key of the goal file, as for `spettro run`; repeatable
+    #[arg(long, value_name = "KEY=VALUE", requires = "live")]
+    pub set: Vec<String>,
+
+    /// Accept what a goal file inside the repository may not set by itself
+    #[arg(long, requires = "live")]
+    pub trust_goal: bool,
+}
+
+impl DoctorArgs {
+    /// What `--model` and `--set` set.
+    ///
+    /// # Errors
+    /// `--set` without `=`.
+    pub fn overrides(&self) -> Result<Overrides, Vec<Problem>> {
+        let model = self.model.iter().map(|name| Setting {
+            flag: "--model".to_owned(),
+            key: "model".to_owned(),
+            value: name.clone(),
+        });
+        Ok(Overrides { settings: model.chain(set(&self.set)?).collect(), ..Overrides::default() })
+    }
 }
 
 #[derive(Debug, Clone, Args)]

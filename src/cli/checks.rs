@@ -84,7 +84,8 @@ pub fn checks(
         keep_leftovers: config.leftovers_run,
         ..ProcessOptions::default()
     })?;
-    let ground = Ground { stores, temporary: temporary.path().to_owned(), pretended_abi: None };
+    let keys = confine::key_places(&config);
+    let ground = Ground { stores, keys, temporary: temporary.path().to_owned(), pretended_abi: None };
     let level = confine::confine(&exec, &ground.policy(&config, &config.workspace, None)?)?;
     if !level.missing.is_empty() {
         writeln!(err, "note: sandbox {level}")?;

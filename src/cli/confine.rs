@@ -8,14 +8,16 @@ use super::failure::Failure;
 use crate::event::Outcome;
 use crate::goal::Config;
 use crate::process::Process;
-use crate::process::sandbox::{Level, Places, Policy, SandboxError, Wanted};
-use crate::world::{Env, RealEnv, account_home, user_home};
+use crate::process::sandbox::{KeyPlaces, Level, Places, Policy, SandboxError, Wanted};
+use crate::world::{Env, KeyAt, RealEnv, account_home, user_home};
 
 /// Where spettro's own things are, of which commands see little or nothing.
 #[derive(Debug, Clone)]
 pub struct Ground {
     /// spettro's home, and where sessions are stored.
     pub stores: Vec<PathBuf>,
+    /// Where the configuration says that keys are.
+    pub keys: KeyPlaces,
     /// The private `TMPDIR` of commands.
     pub temporary: PathBuf,
     /// See [`Policy::pretended_abi`].
@@ -46,6 +48,7 @@ impl Ground {
             account_home: account_home.as_deref(),
             stores: self.stores.clone(),
             goal_file,
+            keys: &self.keys,
             temporary: &self.temporary,
             variable: &|name| env.var(name),
         };
@@ -64,6 +67,21 @@ impl From<SandboxError> for Failure {
         };
         Failure::usage(&error).hint(hint)
     }
+}
+
+/// Where the keys of a configuration's endpoints are, as far as they stand in no variable.
+pub fn key_places(config: &Config) -> KeyPlaces {
+    let mut places = KeyPlaces::default();
+    for at in config.providers.values().filter_map(|provider| provider.api_key_at.as_ref()) {
+        match at {
+            KeyAt::File(path) => places.files.push(path.clone()),
+            KeyAt::Command(argv) => {
+                let words = argv.iter().flat_map(|argument| argument.split_whitespace()).map(PathBuf::from);
+                places.programs.extend(words.filter(|path| path.is_absolute() && path.is_file()));
+            }
+        }
+    }
+    places
 }
 
 /// The private `TMPDIR` of commands: where temporary folders are, unless that is inside one of `stores`.

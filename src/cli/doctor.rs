@@ -1,4 +1,7 @@
-//! `spettro doctor`: what a run would find on this machine. Nothing is sent anywhere.
+//! `spettro doctor`: what a run would find on this machine. Nothing is sent anywhere, unless it is asked to speak to
+//! the models.
+
+mod live;
 
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
@@ -15,10 +18,10 @@ use super::run::current_dir;
 use crate::event::Outcome;
 use crate::goal::{Effective, GoalSource, Overrides, Setting, load};
 use crate::model::key_variables;
-use crate::process::sandbox::{Missing, Network, Wanted};
+use crate::process::sandbox::{KeyPlaces, Missing, Network, Wanted};
 use crate::process::{self, EnvPolicy, Process, ProcessOptions};
 use crate::workspace::repository_top;
-use crate::world::{Command, CommandKind, Ending, Env, Exec, RealEnv, Secrets, home_dir};
+use crate::world::{Command, CommandKind, Ending, Env, Exec, KeyAt, RealEnv, Secrets, home_dir};
 
 /// Below it a session soon cannot be written any more.
 const LEAST_FREE_BYTES: u64 = 64 << 20;
@@ -58,6 +61,9 @@ struct Promise {
 struct Report {
     items: Vec<Item>,
     sandbox: Vec<Promise>,
+    /// Of `--live`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    live: Vec<live::Spoken>,
 }
 
 impl Report {
@@ -70,8 +76,8 @@ impl Report {
 /// Looks, and says what it saw: 0, or 23 when something is missing that runs need.
 ///
 /// # Errors
-/// When `out` cannot be written.
-pub fn doctor(args: &DoctorArgs, out: &mut dyn Write) -> Result<Outcome, Failure> {
+/// When `out` cannot be written, and, with `live`, when a goal file or flags name no models.
+pub fn doctor(args: &DoctorArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<Outcome, Failure> {
     let env = RealEnv;
     let cwd = current_dir()?;
     let mut report = Report::default();
@@ -84,6 +90,9 @@ pub fn doctor(args: &DoctorArgs, out: &mut dyn Write) -> Result<Outcome, Failure
     let seen = std::io::stderr().is_terminal();
     report.add("terminal", State::Ok, if seen { "stderr is one" } else { "none: lines are written" }, None);
     keys(&mut report, home.as_deref(), &cwd, &env);
+    if args.live {
+        live::live(&mut report, args, home.as_deref(), &cwd, err)?;
+    }
 
     let failed = report.items.iter().any(|item| item.state == State::Fail);
     if args.json {
@@ -169,7 +178,8 @@ fn commands(report: &mut Report, home: Option<&Path>, cwd: &Path, env: &RealEnv)
         _ => report.add("bash", State::Fail, "cannot be started", Some("install bash: commands and checks need it")),
     }
     git(report, cwd, &ask);
-    let ground = Ground { stores, temporary: temporary.path().to_owned(), pretended_abi: None };
+    let keys = KeyPlaces::default();
+    let ground = Ground { stores, keys, temporary: temporary.path().to_owned(), pretended_abi: None };
     sandbox(report, &exec, &ground, cwd);
     runtime.block_on(exec.shutdown(Duration::from_secs(2)));
     Ok(())
@@ -301,7 +311,12 @@ fn keys(report: &mut Report, home: Option<&Path>, cwd: &Path, env: &RealEnv) {
         report.add("key", found, format!("{provider}: {}", states.join(", ")), None);
     }
     for (name, spec) in &providers {
-        let key = spec.api_key_env.as_ref().map_or("no key".to_owned(), |key| format!("{key} {}", state(key)));
+        let key = match (&spec.api_key_env, &spec.api_key_at) {
+            (Some(key), _) => format!("{key} {}", state(key)),
+            (None, Some(KeyAt::File(path))) if !path.is_file() => format!("{} missing", KeyAt::File(path.clone())),
+            (None, Some(at)) => at.to_string(),
+            (None, None) => "no key".to_owned(),
+        };
         report.add("endpoint", State::Ok, format!("{name}: {} ({key})", spec.base_url), None);
     }
     for name in ["ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "HTTPS_PROXY", "HTTP_PROXY"] {

@@ -67,6 +67,10 @@ impl From<EndpointError> for Failure {
                 );
                 Failure::new(Outcome::Auth, &error).hint(hint)
             }
+            EndpointError::NoKey { .. } => Failure::new(Outcome::Auth, &error),
+            EndpointError::MissingHeader { variable, .. } => Failure::new(Outcome::Auth, &error).hint(format!(
+                "set {variable}; in CI, add it to the job's secrets (workflows from forks get no secrets)"
+            )),
             EndpointError::UnknownModel { .. } => Failure::usage(&error).hint(
                 "give `model` as a map with `id`, `wire` and `base_url` for a model that is not in the catalogue",
             ),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::event::{Lane, Leaked};
 use crate::world::{
-    Boxed, Command, Exec, ExecError, Finished, HttpRequest, HttpResponse, JobInfo, PageRequest, Transport,
+    Boxed, Command, Exec, ExecError, Finished, HttpRequest, HttpResponse, JobInfo, KeyAt, PageRequest, Transport,
     TransportError,
 };
 
@@ -23,6 +23,10 @@ impl Transport for Lanes {
 
     fn fetch(&self, request: PageRequest) -> Boxed<'_, Result<HttpResponse, TransportError>> {
         self.live.fetch(request)
+    }
+
+    fn key<'a>(&'a self, at: &'a KeyAt, again: bool) -> Boxed<'a, Result<Option<String>, String>> {
+        self.live.key(at, again)
     }
 
     fn recorded(&self) -> bool {

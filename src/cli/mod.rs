@@ -71,7 +71,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
         Verb::Steer(args) => steer::steer(args, &mut out),
         Verb::Stop(args) => stop::stop(args, &mut out),
         Verb::Jobs(args) => jobs::jobs(args, &mut out),
-        Verb::Doctor(args) => doctor::doctor(args, &mut out),
+        Verb::Doctor(args) => doctor::doctor(args, &mut out, &mut err),
     };
     match ended {
         Ok(outcome) => outcome.into(),

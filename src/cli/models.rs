@@ -6,11 +6,13 @@ use std::rc::Rc;
 
 use super::failure::Failure;
 use super::lanes::Lanes;
+use super::run::key_names;
 use crate::cassette::Player;
 use crate::event::{Lane, Outcome};
 use crate::goal::{Config, Problem};
-use crate::model::{Endpoint, Http, KeySource, ModelSpec, resolve};
-use crate::world::{Env, Transport};
+use crate::model::{Endpoint, EndpointError, Http, KeySource, Keys, ModelSpec, ask_window, resolve};
+use crate::process::key_command;
+use crate::world::{Env, Transport, World};
 
 /// The lanes of a run.
 pub struct Models {
@@ -18,6 +20,8 @@ pub struct Models {
     pub judge: Option<Endpoint>,
     pub summarizer: Endpoint,
     pub transport: Rc<dyn Transport>,
+    /// Those that no variable holds; nothing is read of them yet.
+    pub keys: Keys,
 }
 
 /// The models of a session that is gone on with.
@@ -41,6 +45,7 @@ pub fn models(
     config: &Config,
     frozen: Option<&Frozen<'_>>,
     env: &dyn Env,
+    run_id: &str,
     notes: &mut Vec<String>,
 ) -> Result<Models, Failure> {
     let mut players: Vec<(std::path::PathBuf, Rc<Player>)> = Vec::new();
@@ -99,9 +104,53 @@ pub fn models(
         None => None,
     };
     let summarizer = lane(Lane::Summarizer, config.summarizer.as_ref().unwrap_or(&config.model))?;
-    let live: Rc<dyn Transport> = Rc::new(Http::new());
+    let hidden = key_names([Some(&agent), judge.as_ref(), Some(&summarizer)]);
+    let run_id = run_id.to_owned();
+    let keys = Keys::new(Rc::new(move |argv| key_command(argv, hidden.clone(), run_id.clone())));
+    let live: Rc<dyn Transport> = Rc::new(Http::with_keys(keys.clone()));
     let transport = if recorded.is_empty() { live } else { Rc::new(Lanes { recorded, live }) };
-    Ok(Models { agent, judge, summarizer, transport })
+    Ok(Models { agent, judge, summarizer, transport, keys })
+}
+
+/// What must be asked before a call can leave: keys that no variable holds.
+///
+/// # Errors
+/// A key that is not there.
+pub async fn read_keys<'a>(keys: &Keys, endpoints: impl IntoIterator<Item = &'a Endpoint>) -> Result<(), Failure> {
+    for endpoint in endpoints.into_iter().filter(|endpoint| endpoint.cassette.is_none()) {
+        if let KeySource::At(at) = &endpoint.key
+            && let Err(why) = keys.get(at, false).await
+        {
+            return Err(EndpointError::NoKey { model: endpoint.name(), why }.into());
+        }
+    }
+    Ok(())
+}
+
+/// Asks local servers for windows that nobody has named. What one says holds for all lanes that use it.
+pub async fn ask_windows<'a>(
+    world: &World,
+    endpoints: impl IntoIterator<Item = &'a mut Endpoint>,
+    notes: &mut Vec<String>,
+) {
+    let mut asked: Vec<Endpoint> = Vec::new();
+    for endpoint in endpoints.into_iter().filter(|endpoint| endpoint.window_assumed && endpoint.cassette.is_none()) {
+        if let Some(same) = asked.iter().find(|other| (other.url(), &other.model) == (endpoint.url(), &endpoint.model))
+        {
+            endpoint.window_tokens = same.window_tokens;
+            endpoint.max_output_tokens = same.max_output_tokens;
+            endpoint.window_assumed = same.window_assumed;
+            continue;
+        }
+        let named = ask_window(world, endpoint).await;
+        let (name, window) = (endpoint.name(), endpoint.window_tokens);
+        notes.push(if named {
+            format!("{name}: its server gives it a window of {window} tokens")
+        } else {
+            format!("{name}: its server does not say how large its window is; {window} tokens are taken (`context_window` names another)")
+        });
+        asked.push(endpoint.clone());
+    }
 }
 
 fn keeps(lane: Lane, what: &str) -> String {
@@ -181,7 +230,7 @@ fn check(endpoint: &Endpoint, config: &Config, env: &dyn Env) -> Result<(), Fail
     if let KeySource::Env(names) = &endpoint.key
         && !names.iter().any(|name| env.var(name).is_some_and(|value| !value.trim().is_empty()))
     {
-        let error = crate::model::EndpointError::MissingKey { model: endpoint.name(), variables: names.clone() };
+        let error = EndpointError::MissingKey { model: endpoint.name(), variables: names.clone() };
         return Err(error.into());
     }
     if endpoint.price.is_none() && config.limits.cost.is_some() {
@@ -211,8 +260,11 @@ fn placeholder() -> Endpoint {
         max_output_tokens: 8_192,
         reasoning_effort: None,
         headers: BTreeMap::new(),
+        env_headers: BTreeMap::new(),
         query_params: BTreeMap::new(),
         extra_body: Vec::new(),
+        ca_file: None,
+        window_assumed: false,
         price: Some(crate::model::Price::FREE),
         idle_timeout: std::time::Duration::from_secs(120),
         first_event_timeout: std::time::Duration::from_secs(300),

@@ -14,8 +14,7 @@ pub use self::broken::misused;
 use self::broken::{broken_off, only_event, panicked};
 use self::drive::{Begun, Go, Place};
 use self::earlier::{earlier, kept_limits, last_limits, unfinished};
-use self::secret::key_names;
-pub(super) use self::secret::secrets;
+pub(super) use self::secret::{key_names, secrets};
 use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::confine::{self, Ground};
 use super::crashed::sweep_crashed;
@@ -250,9 +249,10 @@ fn start(
             config: Box::new(|| Ok(load(&earlier.source(), &Overrides::default(), env, Some(&home), &cwd)?.config)),
         }
     });
-    let models = models(&config, frozen.as_ref(), env, &mut notes)?;
+    let models = models(&config, frozen.as_ref(), env, run_id, &mut notes)?;
     drop(frozen);
     let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)], env);
+    models.keys.hide_in(&secrets);
     log.hide(secrets.clone());
 
     // Before threads, runtime and TLS: the helper that starts commands.
@@ -271,7 +271,12 @@ fn start(
         keep_leftovers: config.leftovers_run,
         ..ProcessOptions::default()
     })?;
-    let ground = Ground { stores, temporary: temporary.path().to_owned(), pretended_abi: args.pretend_landlock };
+    let ground = Ground {
+        stores,
+        keys: confine::key_places(&config),
+        temporary: temporary.path().to_owned(),
+        pretended_abi: args.pretend_landlock,
+    };
     // What cannot be kept is known before anything is made; where everything is, only once the session is there.
     let policy = ground.policy(&config, &workspace, None)?;
     let level = confine::confine(&exec, &policy)?;
@@ -320,6 +325,7 @@ fn start(
         agent: models.agent,
         judge: models.judge,
         summarizer: models.summarizer,
+        keys: models.keys,
         earlier,
         notes,
         run_id,

@@ -78,7 +78,7 @@ pub async fn preview(parts: PreviewParts<'_>) -> Result<Preview, Cause> {
     sources::room_to_begin(endpoint, config.compaction.threshold_pct, &head, &system, &first)?;
     conversation.seal(&[first]);
     let reserved = reservation(&Ledger::new(&config.limits), &conversation, endpoint).map_err(|error| call(&error))?;
-    let front = endpoint.front(reserved.max_output_tokens, None);
+    let front = endpoint.front(reserved.max_output_tokens, None, false);
     let body: Vec<u8> = conversation.rest().body(&front).concat();
     let request = serde_json::from_slice(&body)
         .map_err(|error| Cause::new(Outcome::Internal, format!("the request: {error}")))?;

@@ -8,16 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use self::address::Address;
 pub use self::list::{Listed, listed};
-use self::table::{Provider, Reasoning, Row, own_name, table};
+use self::near::unknown_model;
+use self::place::Place;
+use self::table::{Reasoning, Row, own_name, table};
 use super::price::Price;
 use super::request::Front;
 use super::wire::Wire;
-use crate::world::Env;
+use crate::world::{Env, KeyAt};
 
 pub use self::address::is_loopback;
 
 mod address;
 mod list;
+mod near;
+mod place;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -62,9 +66,15 @@ pub struct ProviderSpec {
     pub wire: Wire,
     pub base_url: String,
     pub api_key_env: Option<String>,
+    /// Where the key stands when no variable holds it.
+    pub api_key_at: Option<KeyAt>,
     pub headers: BTreeMap<String, String>,
+    /// Header → the variable that holds its value.
+    pub env_http_headers: BTreeMap<String, String>,
     pub query_params: BTreeMap<String, String>,
     pub extra_body: Vec<(String, String)>,
+    /// Absolute.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// Where the key of an endpoint comes from; never the key itself.
@@ -74,6 +84,8 @@ pub enum KeySource {
     None,
     /// The first of these environment variables that is set and not empty.
     Env(Vec<String>),
+    /// A file or a command's output; read at the start, and again when the provider refuses it.
+    At(KeyAt),
 }
 
 /// A model, resolved: everything a call needs but the key's value. Frozen into the session.
@@ -93,8 +105,17 @@ pub struct Endpoint {
     pub max_output_tokens: u64,
     pub reasoning_effort: Option<String>,
     pub headers: BTreeMap<String, String>,
+    /// Header (lower case) → the variable that holds its value.
+    #[serde(default)]
+    pub env_headers: BTreeMap<String, String>,
     pub query_params: BTreeMap<String, String>,
     pub extra_body: Vec<(String, String)>,
+    /// Certificates to trust beside the machine's own.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// Nobody named the window: the local server is asked for it.
+    #[serde(default)]
+    pub window_assumed: bool,
     /// `None`: unpriced (only allowed without a cost limit).
     pub price: Option<Price>,
     /// The price is nothing because the server is local and nobody named one: said in a notice.
@@ -118,7 +139,9 @@ impl Endpoint {
     }
 
     /// The start of a request's body.
-    pub fn front(&self, max_output_tokens: u64, force_tool: Option<&str>) -> Vec<u8> {
+    ///
+    /// `slow_steps`: see [`Front::slow_steps`].
+    pub fn front(&self, max_output_tokens: u64, force_tool: Option<&str>, slow_steps: bool) -> Vec<u8> {
         self.wire.front(&Front {
             model: &self.model,
             max_output_tokens,
@@ -126,7 +149,7 @@ impl Endpoint {
             reasoning_effort: self.reasoning_effort.as_deref(),
             extra_body: &self.extra_body,
             native: self.provider == "openai" && self.own,
-            slow_steps: false,
+            slow_steps,
         })
     }
 }
@@ -143,6 +166,10 @@ pub enum EndpointError {
     /// The variables that were looked for.
     #[error("no key for `{model}`: {} is not set", .variables.join(" or "))]
     MissingKey { model: String, variables: Vec<String> },
+    #[error("no key for `{model}`: {why}")]
+    NoKey { model: String, why: String },
+    #[error("no value for the header `{header}` of `{model}`: {variable} is not set")]
+    MissingHeader { model: String, header: String, variable: String },
     /// Not http(s), without a host, or with credentials, query or fragment in it.
     #[error("the base URL `{0}` is not a plain http or https URL")]
     BadUrl(String),
@@ -184,16 +211,13 @@ pub fn resolve(
     let row = like.or(own_row);
     let address = Address::parse(&place.base_url)?;
 
-    let window_tokens = spec.context_window.or(row.map(|row| row.window_tokens)).unwrap_or(if address.local {
-        LOCAL_WINDOW
-    } else {
-        REMOTE_WINDOW
-    });
+    let known_window = spec.context_window.or(row.map(|row| row.window_tokens));
+    let window_tokens = known_window.unwrap_or(if address.local { LOCAL_WINDOW } else { REMOTE_WINDOW });
     let max_output_tokens = spec.max_output_tokens.unwrap_or_else(|| match row {
         Some(row) if window_tokens >= row.window_tokens => row.max_output_tokens,
         // A window smaller than the model's own must still leave room for input.
         Some(row) => row.max_output_tokens.min(window_tokens / 4).max(1),
-        None => (window_tokens / 4).clamp(1, 8_192),
+        None => reply_of(window_tokens),
     });
     let name = format!("{provider}/{model}");
     let price = prices.get(&name).or_else(|| prices.get(&spec.id)).or(row.map(|row| &row.price)).cloned();
@@ -217,8 +241,11 @@ pub fn resolve(
         max_output_tokens,
         reasoning_effort,
         headers: place.headers,
+        env_headers: place.env_headers,
         query_params: place.query_params,
         extra_body: place.extra_body,
+        ca_file: place.ca_file,
+        window_assumed: address.local && known_window.is_none(),
         price: if free_because_local { Some(Price::FREE) } else { price },
         free_because_local,
         force_tool: row.is_none_or(|row| row.force_tool),
@@ -230,8 +257,23 @@ pub fn resolve(
         KeySource::Env(variables) if !any_set(env, variables) => {
             Err(EndpointError::MissingKey { model: endpoint.name(), variables: variables.clone() })
         }
-        _ => Ok(endpoint),
+        _ => missing_header(&endpoint, env).map_or(Ok(endpoint), Err),
     }
+}
+
+/// The first header whose variable is not set.
+fn missing_header(endpoint: &Endpoint, env: &dyn Env) -> Option<EndpointError> {
+    let missing = endpoint.env_headers.iter().find(|(_, variable)| !any_set(env, std::slice::from_ref(variable)));
+    missing.map(|(header, variable)| EndpointError::MissingHeader {
+        model: endpoint.name(),
+        header: header.clone(),
+        variable: variable.clone(),
+    })
+}
+
+/// The longest reply of a model of which only the window is known.
+pub(super) fn reply_of(window_tokens: u64) -> u64 {
+    (window_tokens / 4).clamp(1, 8_192)
 }
 
 /// The price of the model that answered, where the catalogue knows it for another one than was asked.
@@ -283,11 +325,14 @@ fn recorded(spec: &ModelSpec, cassette: PathBuf, like: Option<&Row>) -> Endpoint
         max_output_tokens: spec
             .max_output_tokens
             .or(like.map(|row| row.max_output_tokens))
-            .unwrap_or_else(|| (window_tokens / 4).clamp(1, 8_192)),
+            .unwrap_or_else(|| reply_of(window_tokens)),
         reasoning_effort: spec.reasoning_effort.clone(),
         headers: BTreeMap::new(),
+        env_headers: BTreeMap::new(),
         query_params: BTreeMap::new(),
         extra_body: Vec::new(),
+        ca_file: None,
+        window_assumed: false,
         price: Some(like.map_or(Price::FREE, |row| row.price.clone())),
         free_because_local: false,
         force_tool: true,
@@ -348,140 +393,6 @@ fn ours(provider: &str, providers: &BTreeMap<String, ProviderSpec>) -> String {
     name.to_owned()
 }
 
-/// Where a model's requests go, and with which key.
-struct Place {
-    wire: Wire,
-    base_url: String,
-    key: KeySource,
-    own: bool,
-    /// An own endpoint: its models need no row.
-    unlisted: bool,
-    headers: BTreeMap<String, String>,
-    query_params: BTreeMap<String, String>,
-    extra_body: Vec<(String, String)>,
-}
-
-impl Place {
-    fn find(
-        spec: &ModelSpec,
-        provider: &str,
-        model: &str,
-        providers: &BTreeMap<String, ProviderSpec>,
-        env: &dyn Env,
-    ) -> Result<Place, EndpointError> {
-        let incomplete = |key| EndpointError::Incomplete { name: format!("{provider}/{model}"), key };
-        let named = providers.get(provider);
-        let listed = table().provider(provider);
-        let own_key = |name: &Option<String>| match name {
-            Some(name) => KeySource::Env(vec![name.clone()]),
-            None => KeySource::None,
-        };
-        let (wire, base_url, key, own) = match (&spec.base_url, named, listed) {
-            (Some(base_url), _, _) => {
-                let default = named.map(|p| p.wire).or(listed.map(|p| p.wire));
-                let wire = spec.wire.or(default).ok_or_else(|| incomplete("wire"))?;
-                (wire, base_url.clone(), own_key(&spec.api_key_env), false)
-            }
-            (None, Some(named), _) => {
-                let wire = spec.wire.unwrap_or(named.wire);
-                let key_env = spec.api_key_env.as_ref().or(named.api_key_env.as_ref()).cloned();
-                (wire, named.base_url.clone(), own_key(&key_env), false)
-            }
-            // The vendor's URL of another wire is not known.
-            (None, None, Some(listed)) if spec.wire.is_some_and(|wire| !listed.speaks(wire)) => {
-                return Err(incomplete("base_url"));
-            }
-            (None, None, Some(listed)) => {
-                let redirected = listed.redirected(env);
-                let own = redirected.as_ref().is_none_or(|url| url.trim_end_matches('/') == listed.base_url);
-                let key = match &spec.api_key_env {
-                    Some(name) => KeySource::Env(vec![name.clone()]),
-                    None => KeySource::Env(listed.keys.clone()),
-                };
-                let wire = spec.wire.unwrap_or(listed.wire);
-                (wire, redirected.unwrap_or_else(|| listed.base_url.clone()), key, own)
-            }
-            (None, None, None) if spec.wire.is_some() => return Err(incomplete("base_url")),
-            (None, None, None) => return Err(unknown_provider(provider, providers)),
-        };
-        // A URL of the map's own is another server than the one that the provider's headers are meant for.
-        let base = named.filter(|_| spec.base_url.is_none());
-        let empty = BTreeMap::new();
-        Ok(Place {
-            wire,
-            base_url,
-            key,
-            own,
-            unlisted: spec.base_url.is_some() || named.is_some(),
-            headers: merged(base.map_or(&empty, |p| &p.headers), &spec.headers, str::to_ascii_lowercase),
-            query_params: merged(base.map_or(&empty, |p| &p.query_params), &spec.query_params, str::to_owned),
-            extra_body: merged_body(base.map_or(&[], |p| p.extra_body.as_slice()), &spec.extra_body),
-        })
-    }
-}
-
-impl Provider {
-    /// Whether its base URL is that of the wire.
-    fn speaks(&self, wire: Wire) -> bool {
-        self.wire == wire || self.also.contains(&wire)
-    }
-
-    /// The base URL that the process environment sets instead of the vendor's.
-    fn redirected(&self, env: &dyn Env) -> Option<String> {
-        env.var(self.base_url_env.as_deref()?).filter(|url| !url.trim().is_empty())
-    }
-}
-
-fn merged(
-    base: &BTreeMap<String, String>,
-    over: &BTreeMap<String, String>,
-    name: fn(&str) -> String,
-) -> BTreeMap<String, String> {
-    base.iter().chain(over).map(|(key, value)| (name(key), value.clone())).collect()
-}
-
-fn merged_body(base: &[(String, String)], over: &[(String, String)]) -> Vec<(String, String)> {
-    let kept = base.iter().filter(|(name, _)| !over.iter().any(|(other, _)| other == name));
-    kept.chain(over).cloned().collect()
-}
-
 fn any_set(env: &dyn Env, variables: &[String]) -> bool {
     variables.iter().any(|name| env.var(name).is_some_and(|value| !value.trim().is_empty()))
-}
-
-fn unknown_model(provider: &str, model: &str) -> EndpointError {
-    let name = format!("{provider}/{model}");
-    let suggestions = nearest(&name, table().models.iter().map(|row| row.name.as_str()));
-    EndpointError::UnknownModel { name, suggestions }
-}
-
-fn unknown_provider(provider: &str, providers: &BTreeMap<String, ProviderSpec>) -> EndpointError {
-    let known = table().providers.keys().chain(providers.keys()).map(String::as_str);
-    EndpointError::UnknownProvider { name: provider.to_owned(), suggestions: nearest(provider, known) }
-}
-
-/// Up to three names within an edit distance of a third of the length, nearest first.
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let limit = (name.chars().count() / 3).max(2);
-    let mut near: Vec<(usize, &str)> =
-        known.map(|other| (edit_distance(name, other), other)).filter(|(distance, _)| *distance <= limit).collect();
-    near.sort_unstable();
-    near.dedup();
-    near.into_iter().take(3).map(|(_, other)| other.to_owned()).collect()
-}
-
-/// Insertions, deletions and replacements of characters that make one text the other.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }

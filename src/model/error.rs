@@ -18,6 +18,9 @@ pub enum ModelError {
     ContextOverflow { message: String, limit_tokens: Option<u64> },
     #[error("invalid request: {0}")]
     InvalidRequest(String),
+    /// Declined before or while answering, as an error instead of a reply; the gateway makes the reply of it.
+    #[error("refused: {0}")]
+    Refused(String),
     /// The response ended before its terminal signal: nothing of it ran.
     #[error("the reply was cut off")]
     Truncated,
@@ -57,6 +60,7 @@ impl ModelError {
                 ModelError::ContextOverflow { message: clean(&message), limit_tokens }
             }
             ModelError::InvalidRequest(text) => ModelError::InvalidRequest(clean(&text)),
+            ModelError::Refused(text) => ModelError::Refused(clean(&text)),
             ModelError::Truncated => ModelError::Truncated,
             ModelError::Malformed(text) => ModelError::Malformed(clean(&text)),
             ModelError::Network(text) => ModelError::Network(clean(&text)),

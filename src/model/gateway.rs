@@ -2,14 +2,16 @@
 
 mod attempt;
 mod reserve;
+mod window;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use self::attempt::Failed;
+use self::attempt::{Failed, Key};
 pub use self::reserve::{reservation, smaller_window};
-use super::catalog::{Endpoint, price_of_answer};
+pub use self::window::ask_window;
+use super::catalog::{Endpoint, KeySource, price_of_answer};
 use super::conversation::Conversation;
 use super::error::ModelError;
 use super::estimate::Factor;
@@ -55,11 +57,14 @@ pub struct Ask<'a> {
     pub attempt_timeout: Option<Duration>,
     /// Whether the reply becomes a message of the history (agent lane).
     pub entry: bool,
-    /// How long failures are borne with; the run's own outage budget when absent.
+    /// How often and how long failures are waited out; as far as the run's own outage budget goes when absent.
     pub patience: Option<Patience>,
 }
 
-/// A smaller outage budget than the run's.
+/// A provider's cache entry of the short lifetime (5 min) is nearly gone when the next step comes after so long.
+const SLOW_STEP: Duration = Duration::from_secs(240);
+
+/// Less than the run's outage budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
     pub attempts: u32,
@@ -108,6 +113,9 @@ pub struct Gateway {
     halt: Halt,
     secrets: Secrets,
     ledger: RefCell<Ledger>,
+    /// When the agent's last call left by the time of day, which a replay has too, and whether it came more than
+    /// [`SLOW_STEP`] after the one before.
+    paced: Cell<(Option<SystemTime>, bool)>,
     /// As the last call of each lane left them.
     factors: RefCell<BTreeMap<Lane, Factor>>,
     meter: Meter,
@@ -127,6 +135,7 @@ impl Gateway {
         Gateway {
             ledger: RefCell::new(Ledger::fold(parts.limits, &parts.state.calls)),
             factors: RefCell::new(factors),
+            paced: Cell::new((None, false)),
             meter: Meter::default(),
             max_wait: parts.max_wait,
             deltas: parts.deltas,
@@ -188,7 +197,7 @@ impl Gateway {
         let started = self.world.clock.elapsed();
         let waited_before = self.meter.waited(started);
         let mut outage = match ask.patience {
-            Some(patience) => Outage::new(patience.wait.min(self.max_wait)).attempts(patience.attempts),
+            Some(patience) => Outage::new(self.max_wait).within(patience.attempts, patience.wait),
             None => Outage::new(self.max_wait),
         };
         let mut attempts: Vec<Attempt> = Vec::new();
@@ -196,9 +205,17 @@ impl Gateway {
         let mut cost = Micros::ZERO;
         let mut known = CostKnown::Free;
         let mut charged_tokens: u64 = 0;
+        let mut key = Key::Known;
+        if ask.lane == Lane::Agent {
+            let (now, (last, _)) = (self.world.clock.now(), self.paced.get());
+            let since = last.and_then(|last| now.duration_since(last).ok());
+            self.paced.set((Some(now), since.is_some_and(|since| since > SLOW_STEP)));
+        }
         let outcome = loop {
             let number = attempts.len() as u64 + 1;
-            let mut tried = self.attempt(conversation, ask, &call, &reservation, number).await?;
+            let sent = self.world.clock.elapsed();
+            let mut tried = self.attempt(conversation, ask, &call, &reservation, number, key).await?;
+            let took = self.world.clock.elapsed().saturating_sub(sent);
             if let Some((usage, how)) = tried.bill.take() {
                 let answered = tried.outcome.as_ref().ok().and_then(|reply| reply.model.as_deref());
                 let price = price_of_answer(ask.endpoint, answered);
@@ -220,7 +237,14 @@ impl Gateway {
                 }
                 Err(Failed::Model(error)) => error,
             };
-            let next = outage.after(&error, &*self.world.ids);
+            let next = match (&error, &ask.endpoint.key, key) {
+                // A key that is kept elsewhere may have expired, and another one stand there by now.
+                (ModelError::Auth(_), KeySource::At(_), Key::Known) if tried.record.status == Some(401) => {
+                    key = Key::Anew;
+                    Next::Wait(Duration::ZERO)
+                }
+                _ => outage.after(&error, took, &*self.world.ids),
+            };
             // A further attempt costs as much again as this one was reserved for.
             let broke = self
                 .ledger
@@ -236,6 +260,7 @@ impl Gateway {
                 break Err(CallError::Limit(hit));
             }
             match next {
+                Next::Wait(Duration::ZERO) => {}
                 Next::Wait(wait) => {
                     if let Err(why) = self.wait(ask.lane, &error, wait).await {
                         break Err(CallError::Halted { why, text: String::new() });

@@ -1,7 +1,8 @@
 //! The real `Transport`: HTTP through reqwest, kept-alive, without redirects (a key never follows one).
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -9,15 +10,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
+use super::keys::Keys;
 use super::pages::Pages;
-use crate::world::{Boxed, HttpBody, HttpRequest, HttpResponse, PageRequest, Transport, TransportError};
+use crate::world::{Boxed, HttpBody, HttpRequest, HttpResponse, KeyAt, PageRequest, Transport, TransportError};
 
 /// Clients are built when first needed: loading root certificates takes longer than a whole loopback call, so an
 /// address without TLS gets a client without them.
 #[derive(Default)]
 pub struct Http {
     plain: RefCell<Option<reqwest::Client>>,
-    tls: RefCell<Option<reqwest::Client>>,
+    /// By the certificates that are trusted beside the machine's own.
+    tls: RefCell<BTreeMap<Option<PathBuf>, reqwest::Client>>,
+    keys: Option<Keys>,
     /// The address of the latest request, parsed: a lane's requests all go to one.
     latest: RefCell<Option<(String, reqwest::Url)>>,
     pages: Pages,
@@ -26,6 +30,11 @@ pub struct Http {
 impl Http {
     pub fn new() -> Http {
         Http::default()
+    }
+
+    /// With keys that no variable holds.
+    pub fn with_keys(keys: Keys) -> Http {
+        Http { keys: Some(keys), ..Http::default() }
     }
 
     fn url(&self, text: &str) -> Result<reqwest::Url, TransportError> {
@@ -41,25 +50,56 @@ impl Http {
     }
 
     fn client(&self, request: &HttpRequest) -> Result<reqwest::Client, TransportError> {
-        let tls = request.url.starts_with("https:");
-        let slot = if tls { &self.tls } else { &self.plain };
-        if let Some(client) = &*slot.borrow() {
+        if !request.url.starts_with("https:") {
+            if let Some(client) = &*self.plain.borrow() {
+                return Ok(client.clone());
+            }
+            let client = build(builder(request).tls_certs_only([]))?;
+            *self.plain.borrow_mut() = Some(client.clone());
+            return Ok(client);
+        }
+        if let Some(client) = self.tls.borrow().get(&request.ca_file) {
             return Ok(client.clone());
         }
-        let mut builder = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(request.connect_timeout)
-            .pool_idle_timeout(Duration::from_secs(300));
-        if !tls {
-            builder = builder.tls_certs_only([]);
+        let mut builder = builder(request);
+        if let Some(path) = &request.ca_file {
+            builder = builder.tls_certs_merge(certificates(path)?);
         }
-        let client = builder.build().map_err(|error| TransportError::Connect(chain(&error)))?;
-        *slot.borrow_mut() = Some(client.clone());
+        let client = build(builder)?;
+        self.tls.borrow_mut().insert(request.ca_file.clone(), client.clone());
         Ok(client)
     }
 }
 
+/// Proxies (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`) are those of the process environment.
+fn builder(request: &HttpRequest) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(request.connect_timeout)
+        .pool_idle_timeout(Duration::from_secs(300))
+}
+
+fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, TransportError> {
+    builder.build().map_err(|error| TransportError::Unsendable(chain(&error)))
+}
+
+fn certificates(path: &Path) -> Result<Vec<reqwest::Certificate>, TransportError> {
+    let wrong = |why: String| TransportError::Unsendable(format!("`ca_file: {}` {why}", path.display()));
+    let pem = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    let found = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| wrong(chain(&error)))?;
+    if found.is_empty() { Err(wrong("holds no certificate".to_owned())) } else { Ok(found) }
+}
+
 impl Transport for Http {
+    fn key<'a>(&'a self, at: &'a KeyAt, again: bool) -> Boxed<'a, Result<Option<String>, String>> {
+        Box::pin(async move {
+            match &self.keys {
+                Some(keys) => keys.get(at, again).await.map(Some),
+                None => Err(format!("{at} is not read here")),
+            }
+        })
+    }
+
     fn send(&self, request: HttpRequest) -> Boxed<'_, Result<HttpResponse, TransportError>> {
         Box::pin(async move {
             let client = self.client(&request)?;

@@ -167,7 +167,7 @@ impl Ledger {
             self.unreported.push(UnsettledCall {
                 lane: settled.lane,
                 n: settled.n,
-                charged: settled.cost,
+                charged: unreported(settled),
                 why: CostKnown::UpperBound,
             });
         }
@@ -193,6 +193,14 @@ impl Ledger {
             row.cost = row.cost.saturating_add(cost);
         }
     }
+}
+
+/// What a call's attempts were charged without a report: those that failed after their reply had begun, and a reply
+/// that says nothing of its size.
+fn unreported(settled: &Settled) -> Micros {
+    let replied = settled.reply_usage.as_ref().is_some_and(|usage| usage.input_tokens > 0);
+    let attempts = settled.attempts.iter().filter(|attempt| attempt.error.is_some() || !replied);
+    attempts.fold(Micros::ZERO, |sum, attempt| sum.saturating_add(attempt.cost))
 }
 
 /// The output caps to try, largest first: the model's maximum, its half, its quarter …, none above `room` (what the

@@ -10,6 +10,7 @@ mod error;
 mod estimate;
 mod gateway;
 mod http;
+mod keys;
 mod ledger;
 mod pages;
 mod price;
@@ -26,8 +27,9 @@ pub use catalog::{
 pub use conversation::{Conversation, message_count};
 pub use error::ModelError;
 pub use estimate::{Count, Factor};
-pub use gateway::{Ask, CallError, Gateway, GatewayParts, Meter, Patience, reservation, smaller_window};
+pub use gateway::{Ask, CallError, Gateway, GatewayParts, Meter, Patience, ask_window, reservation, smaller_window};
 pub use http::Http;
+pub use keys::{Keys, RunKeyCommand};
 pub use ledger::{Hit, Ledger, Reservation};
 pub use price::Price;
 pub use reply::{Delta, Partial, Reply, Stop, blocks_text};

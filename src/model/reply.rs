@@ -50,6 +50,17 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// A refusal that came as an error.
+    pub const fn refused(details: String) -> Reply {
+        Reply {
+            blocks: Vec::new(),
+            stop: Stop::Refused(details),
+            usage: None,
+            model: None,
+            input_transformations: None,
+        }
+    }
+
     /// The message that it becomes. Calls of a reply that was cut, at its output cap or because the window was full,
     /// are not taken over: none of them may run, and half a call cannot be sent back.
     pub fn message(&self) -> Message {

@@ -9,11 +9,16 @@ use crate::world::Ids;
 /// the backoff. A server that always says «at once» would otherwise be asked for ever, as often as it can answer.
 const TRUSTED_WAITS: u32 = 3;
 
-/// The outage budget of one call chain.
+/// The outage budget of one call chain: waits and failed attempts together. A server that takes a request and says
+/// nothing is as much out as one that refuses it, and a run without a limit on time must come to an end there too.
 #[derive(Debug, Clone)]
 pub struct Outage {
+    /// For waits and failed attempts together.
+    max_total: Duration,
+    /// For the waits alone.
     max_wait: Duration,
     waited: Duration,
+    failing: Duration,
     failures: u32,
     most_attempts: u32,
 }
@@ -29,16 +34,24 @@ pub enum Next {
 
 impl Outage {
     pub const fn new(max_wait: Duration) -> Outage {
-        Outage { max_wait, waited: Duration::ZERO, failures: 0, most_attempts: u32::MAX }
+        Outage {
+            max_total: max_wait,
+            max_wait,
+            waited: Duration::ZERO,
+            failing: Duration::ZERO,
+            failures: 0,
+            most_attempts: u32::MAX,
+        }
     }
 
-    /// No more than so many attempts.
-    pub const fn attempts(self, most_attempts: u32) -> Outage {
-        Outage { most_attempts, ..self }
+    /// No more than so many attempts, and no more than so much waiting.
+    pub fn within(self, most_attempts: u32, wait: Duration) -> Outage {
+        Outage { most_attempts, max_wait: self.max_wait.min(wait), ..self }
     }
 
-    /// Decides after one more failed attempt; `waited` counts what was decided before.
-    pub fn after(&mut self, error: &ModelError, ids: &dyn Ids) -> Next {
+    /// Decides after one more failed attempt, which took so long.
+    pub fn after(&mut self, error: &ModelError, took: Duration, ids: &dyn Ids) -> Next {
+        self.failing = self.failing.saturating_add(took);
         if !error.retryable() {
             return Next::GiveUp;
         }
@@ -52,7 +65,7 @@ impl Outage {
             (None, _) => backoff(self.failures, ids),
         };
         let waited = self.waited.saturating_add(wait);
-        if waited > self.max_wait {
+        if waited > self.max_wait || waited.saturating_add(self.failing) > self.max_total {
             return Next::GiveUp;
         }
         self.waited = waited;
@@ -82,7 +95,7 @@ mod tests {
         let ids = RealIds::from_seed(b"x");
         let mut outage = Outage::new(Duration::from_secs(600));
         let mut waits = Vec::new();
-        while let Next::Wait(wait) = outage.after(&overloaded(None), &ids) {
+        while let Next::Wait(wait) = outage.after(&overloaded(None), Duration::ZERO, &ids) {
             waits.push(wait.as_secs_f64());
         }
         for (i, wait) in waits.iter().enumerate() {
@@ -97,9 +110,32 @@ mod tests {
     fn the_providers_wait_wins_and_a_longer_one_than_the_budget_gives_up() {
         let ids = RealIds::from_seed(b"x");
         let mut outage = Outage::new(Duration::from_secs(30));
-        assert_eq!(outage.after(&overloaded(Some(7)), &ids), Next::Wait(Duration::from_secs(7)));
-        assert_eq!(outage.after(&overloaded(Some(24)), &ids), Next::GiveUp);
-        assert_eq!(outage.after(&ModelError::Auth("no".into()), &ids), Next::GiveUp);
+        assert_eq!(outage.after(&overloaded(Some(7)), Duration::ZERO, &ids), Next::Wait(Duration::from_secs(7)));
+        assert_eq!(outage.after(&overloaded(Some(24)), Duration::ZERO, &ids), Next::GiveUp);
+        assert_eq!(outage.after(&ModelError::Auth("no".into()), Duration::ZERO, &ids), Next::GiveUp);
+    }
+
+    #[test]
+    fn attempts_that_hang_use_the_budget_up_too() {
+        let ids = RealIds::from_seed(b"x");
+        let hung = ModelError::Timeout("no response for 5m".into());
+        let mut outage = Outage::new(Duration::from_secs(1_800));
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            if outage.after(&hung, Duration::from_secs(300), &ids) == Next::GiveUp {
+                break;
+            }
+        }
+        // Five of them and the waits between fit into half an hour, the sixth ends it.
+        assert_eq!(attempts, 6);
+        let mut short = Outage::new(Duration::from_secs(1_800)).within(3, Duration::from_secs(60));
+        assert!(
+            matches!(short.after(&hung, Duration::from_secs(300), &ids), Next::Wait(_)),
+            "its waits alone are short"
+        );
+        assert!(matches!(short.after(&hung, Duration::from_secs(300), &ids), Next::Wait(_)));
+        assert_eq!(short.after(&hung, Duration::from_secs(300), &ids), Next::GiveUp);
     }
 
     #[test]
@@ -107,13 +143,13 @@ mod tests {
         let ids = RealIds::from_seed(b"x");
         let mut outage = Outage::new(Duration::from_secs(600));
         let mut waits = Vec::new();
-        while let Next::Wait(wait) = outage.after(&overloaded(Some(0)), &ids) {
+        while let Next::Wait(wait) = outage.after(&overloaded(Some(0)), Duration::ZERO, &ids) {
             waits.push(wait);
             assert!(waits.len() < 100, "it is asked for ever");
         }
         assert_eq!(waits[..3], [Duration::ZERO; 3]);
         assert!(waits[3..].iter().all(|wait| *wait >= Duration::from_millis(500)), "{waits:?}");
         // The longest wait that a header can name.
-        assert_eq!(outage.after(&overloaded(Some(u64::MAX)), &ids), Next::GiveUp);
+        assert_eq!(outage.after(&overloaded(Some(u64::MAX)), Duration::ZERO, &ids), Next::GiveUp);
     }
 }

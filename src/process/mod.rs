@@ -11,6 +11,7 @@
 #![allow(clippy::disallowed_methods, reason = "this room is where processes, clocks and sleeps are real")]
 
 mod command;
+mod credential;
 mod environment;
 mod gate;
 mod job;
@@ -41,6 +42,7 @@ use crate::world::Secrets;
 
 pub use backend::zygote_main;
 pub use command::Process;
+pub use credential::key_command;
 pub use environment::{ChildEnvironment, child_environment, hint, looks_secret};
 pub use proc::{Stat, stat};
 pub use signals::{Dispositions, SignalEvent, Signals, force, reraise};

@@ -39,6 +39,11 @@ impl TapeClock {
         }
     }
 
+    /// Something took so long, and nobody slept.
+    pub fn took(&self, duration: Duration) {
+        self.elapsed.set(self.elapsed.get().saturating_add(duration));
+    }
+
     /// Ends the sleep that would end first; false when nobody sleeps.
     pub fn pass(&self) -> bool {
         let Some(((until, _), waker)) = self.sleeps.borrow_mut().pop_first() else { return false };

@@ -48,7 +48,7 @@ impl Again<'_> {
     pub fn world(&self) -> (World, Rc<TapeClock>) {
         let limit = self.config.limits.time_ms.map(Duration::from_millis);
         let clock = Rc::new(TapeClock::new(self.cursor.clone(), limit, self.options.clock_offset));
-        let model = TapeModel::new(self.cursor.clone(), self.options.faults, self.options.chunks);
+        let model = TapeModel::new(self.cursor.clone(), clock.clone(), self.options.faults, self.options.chunks);
         let world = World {
             exec: Rc::new(TapeExec::new(
                 self.cursor.clone(),

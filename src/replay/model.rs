@@ -4,11 +4,12 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::clock::{Failure, LastFailure};
+use super::clock::{Failure, LastFailure, TapeClock};
 use super::cursor::Cursor;
 use super::diff::{diff, guess};
 use super::finding::{Aspect, Guess};
@@ -44,6 +45,7 @@ const HINTS: [&str; 4] = ["cache_control", "prompt_cache_key", "prompt_cache_ret
 
 pub struct TapeModel {
     cursor: Rc<Cursor>,
+    clock: Rc<TapeClock>,
     faults: Faults,
     chunks: Chunks,
     /// The recorded failure that was just given; see `TapeIds`.
@@ -52,9 +54,9 @@ pub struct TapeModel {
 }
 
 impl TapeModel {
-    pub fn new(cursor: Rc<Cursor>, faults: Faults, chunks: Chunks) -> TapeModel {
+    pub fn new(cursor: Rc<Cursor>, clock: Rc<TapeClock>, faults: Faults, chunks: Chunks) -> TapeModel {
         let recorded = cursor.part.start.recorded;
-        TapeModel { cursor, faults, chunks, failed: Rc::default(), recorded }
+        TapeModel { cursor, clock, faults, chunks, failed: Rc::default(), recorded }
     }
 
     pub fn failed(&self) -> LastFailure {
@@ -85,6 +87,10 @@ impl TapeModel {
         let error = recorded.and_then(|recorded| recorded.error.clone()).unwrap_or_default();
         if attempt.end != "abort" {
             self.arrive(lane, n).await;
+        }
+        if recorded.is_some_and(|recorded| recorded.error.is_some()) && !matches!(&*attempt.end, "abort" | "timeout") {
+            // What a failed attempt took counts toward the outage budget. One that hung takes its time here too.
+            self.clock.took(Duration::from_millis(attempt.ms));
         }
         if error == "timeout: the connection" && attempt.status.is_none() {
             return Err(TransportError::Timeout);

@@ -93,9 +93,13 @@ fn endpoints(frozen: &Frozen, config: &Config) -> Result<(Endpoints, Vec<Changed
         let stored: Endpoint = serde_json::from_value(stored.clone())
             .map_err(|error| ReplayError::Lacks(format!("a readable endpoint of the {lane}: {error}")))?;
         // A provider that is not known here any more changes nothing about what was recorded.
-        let Ok(fresh) = resolve(spec, &config.providers, &config.prices, &keys_of(&stored)) else {
+        let Ok(mut fresh) = resolve(spec, &config.providers, &config.prices, &keys_of(&stored)) else {
             return Ok(Some(stored));
         };
+        if fresh.window_assumed {
+            // Nobody names it here; its server was asked at the time.
+            (fresh.window_tokens, fresh.max_output_tokens) = (stored.window_tokens, stored.max_output_tokens);
+        }
         let sizes = |endpoint: &Endpoint| {
             let price = endpoint.price.as_ref().map(|price| serde_json::to_string(price).unwrap_or_default());
             format!(
@@ -126,12 +130,15 @@ fn endpoints(frozen: &Frozen, config: &Config) -> Result<(Endpoints, Vec<Changed
     Ok((Endpoints { agent, judge, summarizer }, changed))
 }
 
-/// Variables that hold a key, where the endpoint wants one: the catalogue is asked, and nobody else.
+/// Variables that hold a key or a header, where the endpoint wants one: the catalogue is asked, and nobody else.
 fn keys_of(endpoint: &Endpoint) -> FewVars {
-    match &endpoint.key {
-        KeySource::Env(names) => FewVars(names.iter().map(|name| (name.clone(), "replayed".to_owned())).collect()),
-        KeySource::None => FewVars::default(),
-    }
+    let keys = match &endpoint.key {
+        KeySource::Env(names) => names.as_slice(),
+        KeySource::At(_) | KeySource::None => &[],
+    };
+    FewVars(
+        keys.iter().chain(endpoint.env_headers.values()).map(|name| (name.clone(), "replayed".to_owned())).collect(),
+    )
 }
 
 fn changed_parts(

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::event::{Lane, Leaked};
 
@@ -61,6 +62,29 @@ pub struct HttpRequest {
     pub headers: Vec<(String, String)>,
     pub body: Body,
     pub connect_timeout: Duration,
+    /// Certificates (PEM) to trust beside the machine's own.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// Where a key stands that no variable holds.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyAt {
+    /// Absolute.
+    File(PathBuf),
+    /// What it prints is the key.
+    Command(Vec<String>),
+}
+
+impl fmt::Display for KeyAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyAt::File(path) => write!(f, "the key file `{}`", path.display()),
+            KeyAt::Command(argv) => {
+                write!(f, "the key command `{}`", argv.first().map_or("", String::as_str))
+            }
+        }
+    }
 }
 
 /// A page of the web that the agent wants to read. Nothing of spettro's or of a provider's goes with it: no key, no
@@ -116,6 +140,12 @@ pub trait Transport {
     /// is checked when the connection is made, whatever name it has. What plays recorded replies fetches nothing.
     fn fetch(&self, request: PageRequest) -> Boxed<'_, Result<HttpResponse, TransportError>> {
         Box::pin(async move { Err(TransportError::Miss(format!("the page `{}`", request.url))) })
+    }
+
+    /// The key that stands at `at`, as it was read last; `again` reads it anew. `None` where no key is needed
+    /// (recorded replies). The error says what is wrong with it, and never holds the key.
+    fn key<'a>(&'a self, _at: &'a KeyAt, _again: bool) -> Boxed<'a, Result<Option<String>, String>> {
+        Box::pin(async { Ok(None) })
     }
 
     /// True when replies are recorded ones.

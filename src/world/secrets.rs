@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
@@ -24,10 +24,10 @@ const PIECE_CHARS: usize = 12;
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// All secrets of a run. Cheap to clone.
+/// All secrets of a run. Cheap to clone; a clone knows what is added later.
 #[derive(Clone, Default)]
 pub struct Secrets {
-    table: Option<Arc<Table>>,
+    table: Arc<RwLock<Option<Arc<Table>>>>,
 }
 
 struct Table {
@@ -49,71 +49,61 @@ impl Secrets {
     where
         I: IntoIterator<Item = (String, String)>,
     {
-        let mut values: BTreeMap<Vec<u8>, String> = BTreeMap::new();
+        let mut values = BTreeMap::new();
         for (name, value) in pairs {
-            for value in [value.as_str(), value.trim()] {
-                if value.len() >= SHORTEST_BYTES {
-                    values.entry(value.as_bytes().to_vec()).or_insert_with(|| name.clone());
-                }
-            }
+            take(&mut values, &name, &value);
         }
-        // Raw values first: where one secret's encoded form is another one's value, the value names it.
-        let mut forms: BTreeMap<Vec<u8>, &str> = values.iter().map(|(value, name)| (value.clone(), &**name)).collect();
-        for (value, name) in &values {
-            for form in encoded_forms(value) {
-                forms.entry(form).or_insert(name);
-            }
+        Secrets { table: Arc::new(RwLock::new(Table::of(values))) }
+    }
+
+    /// One more secret: a key that was read while the run goes on.
+    pub fn add(&self, name: &str, value: &str) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut values = table.as_ref().map(|table| table.values.clone()).unwrap_or_default();
+        let before = values.len();
+        take(&mut values, name, value);
+        if values.len() > before {
+            *table = Table::of(values);
         }
-        if forms.is_empty() {
-            return Secrets::default();
-        }
-        let placeholders = forms.values().map(|name| format!("«secret:{name}»").into_bytes()).collect();
-        let forms: Vec<Vec<u8>> = forms.into_keys().collect();
-        let mut starts = [false; 256];
-        for form in &forms {
-            starts[usize::from(form[0])] = true;
-        }
-        let longest_bytes = forms.iter().map(Vec::len).max().unwrap_or(0);
-        let Ok(matcher) = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms) else {
-            // Fails only when the forms together exceed 2^31 states, and environments are far below that.
-            unreachable!("the forms of all secrets together are below 2 GiB");
-        };
-        let table = Table { values, forms, placeholders, starts, longest_bytes, matcher };
-        Secrets { table: Some(Arc::new(table)) }
+    }
+
+    fn table(&self) -> Option<Arc<Table>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.table.is_none()
+        self.table().is_none()
     }
 
     /// The names, sorted.
     pub fn names(&self) -> Vec<String> {
-        let names: BTreeSet<&String> = self.table.iter().flat_map(|table| table.values.values()).collect();
+        let table = self.table();
+        let names: BTreeSet<&String> = table.iter().flat_map(|table| table.values.values()).collect();
         names.into_iter().cloned().collect()
     }
 
     /// True when `value` is a secret as a whole.
     pub fn is_secret(&self, value: &str) -> bool {
-        self.table.as_ref().is_some_and(|table| {
+        self.table().is_some_and(|table| {
             table.values.contains_key(value.as_bytes()) || table.values.contains_key(value.trim().as_bytes())
         })
     }
 
     /// True when any form of any secret occurs in `bytes`.
     pub fn contains(&self, bytes: &[u8]) -> bool {
-        self.table.as_ref().is_some_and(|table| table.matcher.is_match(bytes))
+        self.table().is_some_and(|table| table.matcher.is_match(bytes))
     }
 
     /// True when the placeholder of one of these secrets occurs in `text`.
     pub fn contains_placeholder(&self, text: &str) -> bool {
-        self.table.as_ref().is_some_and(|table| {
+        self.table().is_some_and(|table| {
             text.contains("«secret:") && table.values.values().any(|name| text.contains(&format!("«secret:{name}»")))
         })
     }
 
     /// `bytes` with each secret replaced.
     pub fn redact<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
-        match &self.table {
+        match self.table() {
             Some(table) if table.matcher.is_match(bytes) => {
                 let mut out = Vec::with_capacity(bytes.len());
                 table.replace(bytes, bytes.len(), &mut out);
@@ -133,18 +123,54 @@ impl Secrets {
 
     /// For bytes that arrive in chunks.
     pub fn redactor(&self) -> Redactor {
-        Redactor { table: self.table.clone(), held: Vec::new() }
+        Redactor { secrets: self.clone(), held: Vec::new() }
     }
 }
 
 impl std::fmt::Debug for Secrets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&String> = self.table.iter().flat_map(|table| table.values.values()).collect();
+        let table = self.table();
+        let names: Vec<&String> = table.iter().flat_map(|table| table.values.values()).collect();
         f.debug_tuple("Secrets").field(&names).finish()
     }
 }
 
+/// Takes one value, as it is and trimmed.
+fn take(values: &mut BTreeMap<Vec<u8>, String>, name: &str, value: &str) {
+    for value in [value, value.trim()] {
+        if value.len() >= SHORTEST_BYTES {
+            values.entry(value.as_bytes().to_vec()).or_insert_with(|| name.to_owned());
+        }
+    }
+}
+
 impl Table {
+    /// `None` without a value.
+    fn of(values: BTreeMap<Vec<u8>, String>) -> Option<Arc<Table>> {
+        // Raw values first: where one secret's encoded form is another one's value, the value names it.
+        let mut forms: BTreeMap<Vec<u8>, &str> = values.iter().map(|(value, name)| (value.clone(), &**name)).collect();
+        for (value, name) in &values {
+            for form in encoded_forms(value) {
+                forms.entry(form).or_insert(name);
+            }
+        }
+        if forms.is_empty() {
+            return None;
+        }
+        let placeholders = forms.values().map(|name| format!("«secret:{name}»").into_bytes()).collect();
+        let forms: Vec<Vec<u8>> = forms.into_keys().collect();
+        let mut starts = [false; 256];
+        for form in &forms {
+            starts[usize::from(form[0])] = true;
+        }
+        let longest_bytes = forms.iter().map(Vec::len).max().unwrap_or(0);
+        let Ok(matcher) = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms) else {
+            // Fails only when the forms together exceed 2^31 states, and environments are far below that.
+            unreachable!("the forms of all secrets together are below 2 GiB");
+        };
+        Some(Arc::new(Table { values, forms, placeholders, starts, longest_bytes, matcher }))
+    }
+
     /// Appends `bytes` to `out` with each form that starts before `until` replaced; returns where it stopped,
     /// which is `until` or the end of the last form.
     fn replace(&self, bytes: &[u8], until: usize, out: &mut Vec<u8>) -> usize {
@@ -178,16 +204,16 @@ impl Table {
 }
 
 /// Replaces secrets in a stream, also those that lie across chunk borders. It holds back only what could still
-/// become a secret, so ordinary text passes at once.
+/// become a secret, so ordinary text passes at once. It knows a secret from the moment on at which it became one.
 pub struct Redactor {
-    table: Option<Arc<Table>>,
+    secrets: Secrets,
     held: Vec<u8>,
 }
 
 impl Redactor {
     /// Takes the next chunk; returns what is safe by now.
     pub fn push<'a>(&mut self, chunk: &'a [u8]) -> Cow<'a, [u8]> {
-        let Some(table) = &self.table else { return Cow::Borrowed(chunk) };
+        let Some(table) = self.secrets.table() else { return Cow::Borrowed(chunk) };
         if self.held.is_empty() && table.open_end(chunk, 0) == chunk.len() && !table.matcher.is_match(chunk) {
             return Cow::Borrowed(chunk);
         }
@@ -206,7 +232,7 @@ impl Redactor {
     /// The end of the stream: returns what was held back.
     pub fn flush(&mut self) -> Vec<u8> {
         let held = std::mem::take(&mut self.held);
-        let Some(table) = &self.table else { return held };
+        let Some(table) = self.secrets.table() else { return held };
         let mut out = Vec::with_capacity(held.len());
         table.replace(&held, held.len(), &mut out);
         out
@@ -355,6 +381,21 @@ mod tests {
     }
 
     #[test]
+    fn a_clone_knows_what_is_added_later() {
+        let first = secrets(&[]);
+        let clone = first.clone();
+        first.add("LATE_KEY", "sk-later-than-all");
+        assert_eq!(text(&clone, "x sk-later-than-all y"), "x «secret:LATE_KEY» y");
+        first.add("OTHER_KEY", "sk-another-one\n");
+        assert_eq!(text(&clone, "sk-another-one sk-later-than-all"), "«secret:OTHER_KEY» «secret:LATE_KEY»");
+        let mut stream = clone.redactor();
+        assert_eq!(&*stream.push(b"before\n"), b"before\n");
+        first.add("THIRD_KEY", "sk-while-it-streams");
+        assert_eq!(&*stream.push(b"sk-while-it-"), b"");
+        assert_eq!(String::from_utf8_lossy(&stream.push(b"streams\n")), "«secret:THIRD_KEY»\n");
+    }
+
+    #[test]
     fn short_values_are_no_secrets() {
         let secrets = secrets(&[("A", "1234567")]);
         assert!(secrets.is_empty());
@@ -418,7 +459,7 @@ mod tests {
             let kept = redacted.split("«secret:KEY»").map(str::len).max();
             assert!(kept < Some(2 * PIECE_CHARS), "{before} {width} {kept:?}");
         }
-        let table = secrets.table.as_ref().unwrap();
+        let table = secrets.table().unwrap();
         let bytes: usize = table.forms.iter().map(Vec::len).sum();
         assert!(bytes < 100 * value.len(), "{bytes} for {}", value.len());
     }

@@ -14,6 +14,7 @@ mod library;
 mod process;
 mod provider;
 mod provider_tests;
+mod providers;
 mod readme;
 mod replay;
 mod resume;

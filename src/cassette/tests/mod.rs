@@ -157,6 +157,7 @@ fn request(lane: Lane, n: u64, rest: &str) -> HttpRequest {
         headers: Vec::new(),
         body: Body(vec![front, Bytes::copy_from_slice(one), Bytes::copy_from_slice(two)]),
         connect_timeout: Duration::from_secs(1),
+        ca_file: None,
     }
 }
 

@@ -9,14 +9,15 @@ use super::super::args::RunArgs;
 use super::super::confine::{self, Ground};
 use super::super::failure::Failure;
 use super::super::logging::Log;
+use super::super::models::{ask_windows, read_keys};
 use super::broken::{give_up, not_begun};
 use super::earlier::Earlier;
 use crate::cassette::{Places, Recorder};
 use crate::control::{Desk, Server};
 use crate::event::{Outcome, Record, RunResult};
 use crate::goal::{Config, Run, RunParts, WorkspaceMode, own_dirs};
-use crate::model::Endpoint;
-use crate::process::{Process, Signals};
+use crate::model::{Endpoint, Keys};
+use crate::process::{Process, SignalEvent, Signals};
 use crate::report::{Console, summary_markdown};
 use crate::session::{Fact, Listener, Session, Store, WorkspaceLock};
 use crate::world::{Halt, Roots, Secrets, World};
@@ -52,6 +53,7 @@ pub(super) struct Go<'a> {
     pub agent: Endpoint,
     pub judge: Option<Endpoint>,
     pub summarizer: Endpoint,
+    pub keys: Keys,
     pub earlier: Option<Earlier>,
     pub notes: Vec<String>,
     pub run_id: &'a str,
@@ -64,9 +66,25 @@ pub(super) struct Go<'a> {
 }
 
 impl Go<'_> {
-    pub(super) async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
-        let Go { args, world, exec, ground, place, config, agent, judge, summarizer, earlier, .. } = self;
+    pub(super) async fn drive(self, mut signals: Signals) -> Result<RunResult, Failure> {
+        let Go { args, world, exec, ground, place, config, mut agent, mut judge, mut summarizer, .. } = self;
+        let Go { keys, earlier, .. } = self;
         let Go { mut notes, run_id, console, removed, secrets, title, log, .. } = self;
+        tokio::select! {
+            biased;
+            signal = stopped(&mut signals) => {
+                let outcome = Outcome::of_signal(signal);
+                return Err(Failure::new(outcome, format!("stopped by {}", outcome.name())));
+            }
+            read = async {
+                read_keys(&keys, [&agent, &summarizer].into_iter().chain(&judge)).await?;
+                if earlier.is_none() {
+                    let lanes = [&mut agent, &mut summarizer].into_iter().chain(&mut judge);
+                    ask_windows(&world, lanes, &mut notes).await;
+                }
+                Ok::<(), Failure>(())
+            } => read?,
+        }
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
             WorkspaceMode::InPlace => Some(WorkspaceLock::take(&world, &place.home, &project, run_id).await?),
@@ -214,6 +232,15 @@ impl Go<'_> {
         }
         drop(lock);
         Ok(result)
+    }
+}
+
+/// The signal that ends what is done before there is a session.
+async fn stopped(signals: &mut Signals) -> i32 {
+    loop {
+        if let SignalEvent::Stop(signal) = signals.next().await {
+            return signal;
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::cli::failure::Failure;
 use crate::cli::live::Shelf;
-use crate::cli::models::{Frozen, models};
+use crate::cli::models::{Frozen, models, read_keys};
 use crate::cli::run::secrets;
 use crate::compact::{Budget, Compactor, History, Place, Wish, head};
 use crate::event::{Event, Outcome, Record};
@@ -41,8 +41,9 @@ pub fn compact(shelf: &Shelf, id: &str, wish: &Wish, json: bool, out: &mut dyn W
         config: Box::new(|| Ok(config.clone())),
     };
     // The configuration is the session's own: there is nothing that it could keep against it.
-    let models = models(&config, Some(&kept), &RealEnv, &mut Vec::new())?;
+    let models = models(&config, Some(&kept), &RealEnv, "sessions-compact", &mut Vec::new())?;
     let secrets = secrets(&config, [Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)], &RealEnv);
+    models.keys.hide_in(&secrets);
     let world = World { transport: models.transport.clone(), ..shelf.world().clone() };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -51,6 +52,9 @@ pub fn compact(shelf: &Shelf, id: &str, wish: &Wish, json: bool, out: &mut dyn W
     let heard = Rc::new(Heard::default());
     let listener: Rc<dyn Listener> = heard.clone();
     runtime.block_on(async {
+        if !wish.prune_only {
+            read_keys(&models.keys, [&models.summarizer]).await?;
+        }
         let opened = Session::open(&world, &dir, "sessions-compact", vec![listener]).await?;
         // Read again under the lock.
         let state = session::fold(&opened.lines);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::layers::{Entry, Merged, steps};
 use super::node::{Step, cut};
 use super::parts::{
-    absolute_cassette, absolute_paths, check, check_value, field, field_json, field_map, model_spec, network, pairs,
-    path_list, read_text, run, texts,
+    absolute_cassette, absolute_paths, absolute_provider, check, check_value, field, field_json, field_map, key_at,
+    model_spec, network, pairs, path_list, read_text, run, texts,
 };
 use super::show::Row;
 use super::source::{Origin, Problem, Source};
@@ -342,9 +342,12 @@ impl Builder<'_> {
                 wire: map.get("wire").and_then(Value::text).and_then(Wire::from_name)?,
                 base_url: field(map, "base_url")?,
                 api_key_env: field(map, "api_key_env"),
+                api_key_at: key_at(entry),
                 headers: field_map(map, "headers"),
+                env_http_headers: field_map(map, "env_http_headers"),
                 query_params: field_map(map, "query_params"),
                 extra_body: field_json(map, "extra_body"),
+                ca_file: field(map, "ca_file").map(|path| entry.source.base.join(path)),
             };
             Some((name.to_owned(), spec))
         })
@@ -390,7 +393,7 @@ impl Builder<'_> {
             };
             if key.name == "providers" || key.name == "prices" {
                 for (name, entry) in self.merged.named(key.name) {
-                    push(name, &entry.value, entry.source.origin.clone(), Some(key.name));
+                    push(name, &absolute_provider(entry), entry.source.origin.clone(), Some(key.name));
                 }
                 continue;
             }

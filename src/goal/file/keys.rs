@@ -136,6 +136,7 @@ const TIME: Kind = Kind::Time { unlimited: false, zero: false };
 const TIME_OR_UNLIMITED: Kind = Kind::Time { unlimited: true, zero: false };
 const WIRE: Kind = Kind::Word { now: &["anthropic", "openai-responses", "openai-chat", "gemini"], later: &[] };
 const HEADERS: Kind = Kind::Named { names: Names::Header, of: &Kind::Plain };
+const ENV_HEADERS: Kind = Kind::Named { names: Names::Header, of: &Kind::Variable };
 const QUERY: Kind = Kind::Named { names: Names::Parameter, of: &Kind::Plain };
 const EXTRA_BODY: Kind = Kind::Named { names: Names::Field, of: &Kind::Json };
 const VARIABLES: Kind = Kind::Named { names: Names::Variable, of: &Kind::Plain };
@@ -182,13 +183,13 @@ const PROVIDER: &[Key] = &[
     key("wire", WIRE, "the protocol that the endpoint speaks").required(),
     key("base_url", Kind::Url, "the endpoint, as the vendor's own clients take it").required(),
     key("api_key_env", Kind::Variable, "the variable that holds the key; without one the endpoint is keyless"),
+    key("api_key_file", Kind::Path, "the file that holds the key; read again when the key is refused"),
+    key("api_key_command", Kind::Run, "the command that prints the key; run again when the key is refused"),
     key("headers", HEADERS, "sent with every request"),
+    key("env_http_headers", ENV_HEADERS, "headers whose values stand in the variables named here"),
     key("query_params", QUERY, "added to the URL of every request"),
     key("extra_body", EXTRA_BODY, "added to the body of every request"),
-    later("api_key_file", "the file that holds the key"),
-    later("api_key_command", "the command that prints the key"),
-    later("env_http_headers", "headers whose values stand in variables"),
-    later("ca_file", "certificates to trust"),
+    key("ca_file", Kind::Path, "certificates (PEM) to trust beside the machine's own"),
 ];
 
 /// Dollars per million tokens of one model.

@@ -11,6 +11,7 @@ use crate::goal::{Check, Shell, When};
 use crate::model::ModelSpec;
 use crate::model::wire::Wire;
 use crate::process::sandbox::Network;
+use crate::world::KeyAt;
 
 /// A text file without its byte order mark, or what is wrong with it.
 pub(super) fn read_text(path: &Path, most_bytes: usize) -> Result<String, String> {
@@ -114,6 +115,26 @@ pub(super) fn absolute_cassette(entry: &Entry) -> Value {
         }
         None => entry.value.clone(),
     }
+}
+
+/// The value as it is, but an endpoint's paths absolute.
+pub(super) fn absolute_provider(entry: &Entry) -> Value {
+    let Value::Map(fields) = &entry.value else { return entry.value.clone() };
+    let absolute = fields.iter().map(|(name, value)| match (name.as_str(), value.text()) {
+        ("api_key_file" | "ca_file", Some(path)) => {
+            (name.clone(), Value::Text(entry.source.base.join(path).display().to_string()))
+        }
+        _ => (name.clone(), value.clone()),
+    });
+    Value::Map(absolute.collect())
+}
+
+/// Where an endpoint's key stands, when no variable holds it.
+pub(super) fn key_at(entry: &Entry) -> Option<KeyAt> {
+    if let Some(path) = field(&entry.value, "api_key_file") {
+        return Some(KeyAt::File(entry.source.base.join(path)));
+    }
+    Some(KeyAt::Command(run(entry.value.get("api_key_command")?)?.argv))
 }
 
 /// Paths as they are meant where they were written. One that begins with `~/` stays: it is the home directory's,

@@ -174,6 +174,12 @@ impl<'a> Reader<'a> {
                 self.at.pop();
             }
         }
+        let keys_of = ["api_key_env", "api_key_file", "api_key_command"];
+        let given: Vec<&str> = record.iter().map(|(name, _)| name.as_str()).filter(|n| keys_of.contains(n)).collect();
+        if given.len() > 1 {
+            let both = given.join("` and `");
+            self.fail(format!("`{both}`: the key comes from one of them"));
+        }
         (self.problems.len() == before).then_some(Value::Map(record))
     }
 

@@ -190,6 +190,8 @@ fn mask(value: &Value, name: &str, redact: &[String]) -> Value {
         Value::Map(map) if name == "headers" || name == "query_params" => {
             Value::Map(map.iter().map(|(name, _)| (name.clone(), Value::Text(MASK.into()))).collect())
         }
+        // Names of variables, not values.
+        Value::Map(_) if name == "env_http_headers" => value.clone(),
         Value::Map(map) => {
             let each = map.iter().map(|(name, value)| (name.clone(), mask(value, name, redact)));
             Value::Map(each.collect())

@@ -155,6 +155,16 @@ providers:
     headers: {x-team: blue}
     query_params: {v: 2}
     extra_body: {temperature: 0.70, stop: [a, null, true], nested: {n: 1}}
+  other:
+    wire: anthropic
+    base_url: https://llm.corp.test
+    api_key_file: keys/other
+    env_http_headers: {x-tenant: CORP_TENANT}
+    ca_file: /etc/corp.pem
+  vault:
+    wire: gemini
+    base_url: https://gemini.corp.test/v1beta
+    api_key_command: [vault, print]
 prices:
   local/tiny: {input: 3.00, output: 15, cache_read: 0.000001, cache_write: "3.75", cache_write_1h: 6}
 redact: [MY_PASS]

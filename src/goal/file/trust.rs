@@ -97,17 +97,26 @@ impl Found {
     /// Where requests go, and with which key. A server on this machine that gets no key is no risk.
     fn endpoint(&mut self, entry: &Entry, at: &[Step]) {
         let below = |name: &str| [at, &[Step::Key(name.to_owned())]].concat();
-        let keyed = entry.value.get("api_key_env").is_some();
+        let keys =
+            ["api_key_env", "api_key_file", "api_key_command"].map(|name| (name, entry.value.get(name).is_some()));
+        let keyed = keys.iter().any(|(_, given)| *given);
         if let Some(url) = entry.value.get("base_url").and_then(Value::text)
             && (keyed || !is_loopback(url))
         {
             self.add(entry, &below("base_url"), "decides where requests go");
         }
-        if keyed {
-            self.add(entry, &below("api_key_env"), "decides which key is sent");
+        for (name, _) in keys.iter().filter(|(_, given)| *given) {
+            let why =
+                if *name == "api_key_command" { "is run outside of the sandbox" } else { "decides which key is sent" };
+            self.add(entry, &below(name), why);
         }
-        if entry.value.get("headers").is_some_and(|headers| *headers != Value::Map(Vec::new())) {
-            self.add(entry, &below("headers"), "decides what is sent");
+        for name in ["headers", "env_http_headers"] {
+            if entry.value.get(name).is_some_and(|headers| *headers != Value::Map(Vec::new())) {
+                self.add(entry, &below(name), "decides what is sent");
+            }
+        }
+        if entry.value.get("ca_file").is_some() {
+            self.add(entry, &below("ca_file"), "decides who is believed to be the provider");
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a model name resolves to.
 
+use super::near::edit_distance;
 use super::*;
 
 struct TestEnv(Vec<(&'static str, &'static str)>);
@@ -33,6 +34,9 @@ fn local_provider() -> BTreeMap<String, ProviderSpec> {
         wire: Wire::OpenAiChat,
         base_url: "http://127.0.0.1:8080/v1/".to_owned(),
         api_key_env: None,
+        api_key_at: None,
+        env_http_headers: BTreeMap::new(),
+        ca_file: None,
         headers: BTreeMap::from([("X-Team".to_owned(), "ci".to_owned())]),
         query_params: BTreeMap::new(),
         extra_body: vec![("temperature".to_owned(), "0".to_owned()), ("seed".to_owned(), "7".to_owned())],

@@ -13,7 +13,7 @@ use super::super::wire::Wire;
 use super::{Ask, CallError, Gateway, millis};
 use crate::event::{CostKnown, Event, Lane, Micros, Usage};
 use crate::session::{Attempt, Call, WireAttempt};
-use crate::world::{Body, HttpRequest, HttpResponse, Tag, Why};
+use crate::world::{Body, HttpRequest, HttpResponse, Tag, Why, World};
 
 /// Connecting takes no longer than this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,6 +31,14 @@ const KEPT_HEADERS: [&str; 7] = [
 
 /// The most of one response that is read: replies are far below it, and what is read is kept in memory.
 const MOST_REPLY_BYTES: usize = 64 << 20;
+
+/// Which key an attempt is sent with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    Known,
+    /// Read anew first: the known one was refused.
+    Anew,
+}
 
 /// How one attempt ended, with what it is known to have cost.
 pub(super) struct Tried {
@@ -54,26 +62,35 @@ impl Gateway {
         call: &Call,
         reservation: &Reservation,
         number: u64,
+        key: Key,
     ) -> Result<Tried, CallError> {
         let endpoint = ask.endpoint;
-        let front = endpoint.front(reservation.max_output_tokens, ask.force_tool);
-        let key = self.key(endpoint);
-        let mut headers = endpoint.wire.headers(key.as_deref());
-        headers.extend(endpoint.headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
-        let url = url(endpoint);
-        let request = HttpRequest {
-            tag: Tag { lane: ask.lane, n: call.n, attempt: number },
-            method: "POST",
-            url: url.clone(),
-            headers,
-            body: Body(conversation.rest().body(&front)),
-            connect_timeout: CONNECT_TIMEOUT,
-        };
+        let slow = ask.lane == Lane::Agent && self.paced.get().1;
+        let front = endpoint.front(reservation.max_output_tokens, ask.force_tool, slow);
+        let body = Body(conversation.rest().body(&front));
+        let tag = Tag { lane: ask.lane, n: call.n, attempt: number };
         let started = self.world.clock.elapsed();
         let mut taken = Taken::default();
+        let sent = async {
+            let headers = headers(&self.world, endpoint, key).await.map_err(ModelError::Auth)?;
+            let request = HttpRequest {
+                tag,
+                method: "POST",
+                url: with_query(endpoint, endpoint.url()),
+                headers,
+                body,
+                connect_timeout: CONNECT_TIMEOUT,
+                ca_file: endpoint.ca_file.clone(),
+            };
+            self.exchange(ask, request, &mut taken).await
+        };
         self.meter.attempting.set(true);
-        let mut ended = self.halt.run(self.exchange(ask, request, &mut taken)).await;
+        let mut ended = self.halt.run(sent).await;
         self.meter.attempting.set(false);
+        if let Ok(Err(ModelError::Refused(details))) = ended {
+            // However it is put, the turn is declined: a reply of its own, not a failure to be tried again.
+            ended = Ok(Ok(Reply::refused(details)));
+        }
         let redacted = self.clean(endpoint.wire, &mut ended, &mut taken);
         let end = match &ended {
             Ok(Ok(_)) => "eof",
@@ -251,21 +268,35 @@ impl Gateway {
         let now = self.world.clock.now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Err(endpoint.wire.error(response.status, &response.headers, &taken.body, now))
     }
-
-    fn key(&self, endpoint: &Endpoint) -> Option<String> {
-        match &endpoint.key {
-            KeySource::None => None,
-            // A line end that came along with the key is none of it, and no header can hold one.
-            KeySource::Env(names) => names.iter().find_map(|name| {
-                let value = self.world.env.var(name)?.trim().to_owned();
-                (!value.is_empty()).then_some(value)
-            }),
-        }
-    }
 }
 
-fn url(endpoint: &Endpoint) -> String {
-    let mut url = endpoint.url();
+/// The headers of a request, with the key and with what stands in variables.
+///
+/// # Errors
+/// What is wrong with a key that stands in a file or comes from a command.
+pub(in crate::model) async fn headers(
+    world: &World,
+    endpoint: &Endpoint,
+    key: Key,
+) -> Result<Vec<(String, String)>, String> {
+    // A line end that came along with a value is none of it, and no header can hold one.
+    let var = |name: &String| {
+        let value = world.env.var(name)?.trim().to_owned();
+        (!value.is_empty()).then_some(value)
+    };
+    let key = match &endpoint.key {
+        KeySource::None => None,
+        KeySource::Env(names) => names.iter().find_map(var),
+        KeySource::At(at) => world.transport.key(at, key == Key::Anew).await?,
+    };
+    let mut headers = endpoint.wire.headers(key.as_deref());
+    headers.extend(endpoint.headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
+    headers.extend(endpoint.env_headers.iter().filter_map(|(name, variable)| Some((name.clone(), var(variable)?))));
+    Ok(headers)
+}
+
+/// A URL of the endpoint with its query parameters.
+pub(in crate::model) fn with_query(endpoint: &Endpoint, mut url: String) -> String {
     for (index, (name, value)) in endpoint.query_params.iter().enumerate() {
         url.push(if index == 0 && !url.contains('?') { '?' } else { '&' });
         url.push_str(&format!("{}={}", encode(name), encode(value)));

@@ -9,6 +9,9 @@ use crate::session::Call;
 /// A smaller window than this is a number that stood in an error for another reason.
 const LEAST_WINDOW_TOKENS: u64 = 256;
 
+/// A reply counts for a few more tokens when it is sent back than were reported for it: its calls get names and ids.
+const REPLY_TOKENS: u64 = 64;
+
 impl Gateway {
     pub(super) fn reserve(&self, conversation: &Conversation, ask: &Ask<'_>) -> Result<(Call, Reservation), CallError> {
         let endpoint = ask.endpoint;
@@ -52,5 +55,6 @@ pub fn reservation(
     if caps.is_empty() || room < least_room {
         return Err(CallError::NoRoom { occupancy_tokens: occupancy, window_tokens: window });
     }
-    ledger.reserve(endpoint, occupancy.saturating_add(uncertain), &caps).map_err(CallError::Limit)
+    let most = occupancy.saturating_add(uncertain).saturating_add(REPLY_TOKENS);
+    ledger.reserve(endpoint, most, &caps).map_err(CallError::Limit)
 }

@@ -100,7 +100,7 @@ impl Report {
                 if let Some(delay) = object.get("retryDelay").and_then(Value::as_str) {
                     self.wait = self.wait.or_else(|| text::duration(delay));
                 }
-                for key in ["error", "message", "msg", "detail", "errors", "title"] {
+                for key in ["error", "innererror", "message", "msg", "detail", "errors", "title"] {
                     if let Some(inner) = object.get(key) {
                         self.read(inner, depth + 1);
                     }
@@ -120,6 +120,16 @@ impl Report {
         if self.message.is_empty() {
             self.message = text.to_owned();
         }
+    }
+
+    /// True when it is not the request that is wrong but what it asks for: a filter has declined the prompt.
+    fn refuses(&self, text: &str) -> bool {
+        let filtered =
+            ["content_filter", "content_policy_violation", "responsibleaipolicyviolation", "safety_violation"];
+        // One vendor's code for a declined prompt is also its code for a broken one.
+        self.is(&filtered)
+            || (self.is(&["invalid_prompt"]) && text::is_policy(text))
+            || text.contains("requires moderation")
     }
 
     fn is(&self, kinds: &[&str]) -> bool {
@@ -143,6 +153,9 @@ impl Report {
 
         if text::too_large_per_minute(&all) {
             return ModelError::ContextOverflow { message, limit_tokens: text::per_minute_limit(&all) };
+        }
+        if matches!(code, 0 | 400 | 403 | 422) && self.refuses(&all) {
+            return ModelError::Refused(message);
         }
         let overflow = self.is(&["context_length_exceeded", "exceed_context_size_error", "request_too_large"])
             || text::is_overflow(&all)

@@ -94,6 +94,15 @@ pub struct Wanted {
     pub written: bool,
 }
 
+/// Where keys are kept that stand in no variable.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyPlaces {
+    /// Neither read nor written by commands.
+    pub files: Vec<PathBuf>,
+    /// Of commands that print one: run outside of the sandbox, and so not written by what is in it.
+    pub programs: Vec<PathBuf>,
+}
+
 /// Where the things stand that a policy is about.
 pub struct Places<'a> {
     /// That the agent works in; canonical.
@@ -105,6 +114,7 @@ pub struct Places<'a> {
     /// Folders of spettro's own: its home, and where sessions are stored.
     pub stores: Vec<PathBuf>,
     pub goal_file: Option<&'a Path>,
+    pub keys: &'a KeyPlaces,
     /// The private `TMPDIR` of children.
     pub temporary: &'a Path,
     /// The value of a variable of spettro's own environment.

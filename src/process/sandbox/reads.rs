@@ -40,8 +40,8 @@ const MOVING_DEVICES: [&str; 2] = ["/dev/pts", "/dev/shm"];
 /// exist, since each holds for all that is below.
 pub(super) fn rules(places: &Places<'_>, narrowed: &mut Vec<String>) -> Vec<Rule> {
     let mut walk = Walk { denied: BTreeSet::new(), split: BTreeSet::new(), granted: Vec::new(), unlisted: Vec::new() };
-    for store in &places.stores {
-        walk.deny(store);
+    for own in places.stores.iter().chain(&places.keys.files) {
+        walk.deny(own);
     }
     if let Some(home) = places.home {
         let home = real(home);

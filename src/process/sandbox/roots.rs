@@ -18,11 +18,17 @@ impl Guarded {
     pub(super) fn new(places: &Places<'_>) -> Guarded {
         let home = places.home.map(|home| ("the home directory", real(home)));
         let stores = places.stores.iter().map(|store| ("the session store", real(store)));
+        // By its name too, which may be a link: whoever can replace the link decides what is read and run.
+        let named = |what, paths: &'_ [PathBuf]| -> Vec<(&'static str, PathBuf)> {
+            paths.iter().flat_map(|path| [(what, path.clone()), (what, real(path))]).collect()
+        };
+        let keys = named("the file of a key", &places.keys.files);
+        let programs = named("the command that prints a key", &places.keys.programs);
         // By its name, which may be a link, and where that leads. One in the workspace can be written there whatever
         // stands around it.
         let goal_file = places.goal_file.into_iter().flat_map(|file| [file.to_owned(), real(file)]);
         let goal_file = goal_file.filter(|file| !file.starts_with(places.workspace)).collect();
-        Guarded { holy: home.into_iter().chain(stores).collect(), goal_file }
+        Guarded { holy: home.into_iter().chain(stores).chain(keys).chain(programs).collect(), goal_file }
     }
 
     /// # Errors

@@ -12,12 +12,13 @@ struct Ground {
     tmpdir: Option<PathBuf>,
     goal_file: Option<PathBuf>,
     account_home: Option<PathBuf>,
+    keys: KeyPlaces,
 }
 
 impl Ground {
     fn new() -> Ground {
         let root = tempfile::tempdir().unwrap();
-        let ground = Ground { tmpdir: None, goal_file: None, account_home: None, root };
+        let ground = Ground { tmpdir: None, goal_file: None, account_home: None, keys: KeyPlaces::default(), root };
         for dir in ["home/.ssh", "home/.config/gh", "home/.config/git", "home/.cargo/bin", "home/src", "work", "own"] {
             fs::create_dir_all(ground.at(dir)).unwrap();
         }
@@ -49,6 +50,7 @@ impl Ground {
                 account_home: self.account_home.as_deref(),
                 stores: vec![home.join(".spettro"), home.join(".spettro/sessions")],
                 goal_file: self.goal_file.as_deref(),
+                keys: &self.keys,
                 temporary: &own,
                 variable: &|name| (name == "TMPDIR").then(|| tmpdir.to_string_lossy().into_owned()),
             },
@@ -279,6 +281,32 @@ fn caches_are_granted_by_the_manifest_and_made_when_missing() {
 }
 
 #[test]
+fn the_file_of_a_key_is_out_of_reach_and_what_prints_one_is_not_written() {
+    let mut ground = Ground::new();
+    for file in ["home/src/key", "home/src/tool", "home/src/other", "keys/key", "keys/tool"] {
+        fs::create_dir_all(ground.at(file).parent().unwrap()).unwrap();
+        fs::write(ground.at(file), "x").unwrap();
+    }
+    ground.keys.files = vec![ground.at("home/src/key"), ground.at("keys/key")];
+    ground.keys.programs = vec![ground.at("home/src/tool"), ground.at("keys/tool")];
+    ground.tmpdir = Some(ground.at("keys"));
+    let policy = ground.policy(&Wanted::default()).unwrap();
+    for (file, readable) in [("home/src/key", false), ("keys/key", false), ("home/src/tool", true), ("keys/tool", true)]
+    {
+        ground.check(&policy, file, readable, false);
+    }
+    ground.check(&policy, "home/src/other", true, false);
+    let wanted = Wanted { write: vec![ground.at("keys")], ..Wanted::default() };
+    assert!(matches!(ground.policy(&wanted), Err(SandboxError::Holds { what: "the file of a key", .. })));
+    ground.keys.files.clear();
+    assert!(matches!(ground.policy(&wanted), Err(SandboxError::Holds { what: "the command that prints a key", .. })));
+    ground.keys.programs = vec![ground.at("work/tool")];
+    assert!(matches!(ground.policy(&Wanted::default()), Err(SandboxError::Holds { .. })), "the agent would change it");
+    let off = Wanted { files: Files::Off, ..Wanted::default() };
+    assert!(ground.policy(&off).is_ok());
+}
+
+#[test]
 fn a_cache_that_holds_the_store_is_not_granted() {
     let ground = Ground::new();
     let (home, own, work) = (ground.at("home"), ground.at("own"), ground.at("work"));
@@ -291,6 +319,7 @@ fn a_cache_that_holds_the_store_is_not_granted() {
         stores: vec![store.clone()],
         account_home: None,
         goal_file: None,
+        keys: &KeyPlaces::default(),
         temporary: &own,
         variable: &|name| (name == "npm_config_cache").then(|| home.to_string_lossy().into_owned()),
     };

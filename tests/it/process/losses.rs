@@ -133,6 +133,7 @@ isolated_tests! {
                 account_home: None,
                 stores: Vec::new(),
                 goal_file: None,
+                keys: &spettro::process::sandbox::KeyPlaces::default(),
                 temporary: &dir,
                 variable: &|_| None,
             },

@@ -18,6 +18,7 @@ use super::stream;
 pub struct Rules {
     /// The key that every request must carry; absent: none may.
     pub key: Option<String>,
+    pub any_key: bool,
     /// Texts that no request may contain (the key is one of them).
     pub secrets: Vec<String>,
     /// No agent request starts a second session.
@@ -145,7 +146,7 @@ impl Checker {
         match (&self.rules.key, given) {
             (Some(expected), Some(given)) if *expected != given => found.say("another API key than the expected one"),
             (Some(_), None) => found.say("no API key"),
-            (None, Some(_)) => found.say("an API key although the endpoint is keyless"),
+            (None, Some(_)) if !self.rules.any_key => found.say("an API key although the endpoint is keyless"),
             _ => {}
         }
     }

@@ -19,3 +19,12 @@ pub use reply::{Block, Gate, Reply, Served, Step, Usage, respond_with};
 pub use request::{Lane, Request, ToolResult, Wire, rest_start};
 pub use script::Script;
 pub use server::Provider;
+
+/// A reply as a wire sends it, without a server: status, headers, the pieces of its body, and the usage it reports.
+pub fn answer(reply: &Reply, request: &Request) -> (u16, Vec<(String, String)>, Vec<Vec<u8>>, Option<Usage>) {
+    let mut reply = reply.clone();
+    stream::with_ids(&mut reply, request.n);
+    let asked = request::Asked::of(request.wire, &request.path, &request.body);
+    let response = stream::response(&reply, request, &asked);
+    (response.status, response.headers, response.pieces, response.usage)
+}

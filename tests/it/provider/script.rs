@@ -60,6 +60,12 @@ impl Script {
         self
     }
 
+    /// Requests may carry any key: the script looks at it itself.
+    pub fn any_key(mut self) -> Script {
+        self.rules.any_key = true;
+        self
+    }
+
     /// Every request must carry this key, and none may contain it elsewhere. Without it, none may carry any.
     pub fn key(mut self, key: &str) -> Script {
         self.rules.key = Some(key.to_owned());
@@ -172,6 +178,7 @@ impl Script {
         script.summarizer = lane("summarizer", file.summarizer)?;
         script.rules = Rules {
             key: file.key,
+            any_key: false,
             secrets: file.secrets,
             one_session: file.one_session,
             rewrites: if file.allow_rewrite { u64::MAX } else { 0 },

@@ -10,6 +10,7 @@ use crate::goal::{When, WorkspaceMode};
 use crate::model::Price;
 use crate::model::wire::Wire;
 use crate::process::sandbox::{Files, Network, Wanted};
+use crate::world::KeyAt;
 
 #[test]
 fn the_smallest_goal_gets_the_defaults() {
@@ -132,6 +133,12 @@ fn every_key_reaches_the_configuration() {
     assert_eq!((local.api_key_env.as_deref(), local.query_params["v"].as_str()), (Some("LOCAL_KEY"), "2"));
     let body: Vec<(&str, &str)> = local.extra_body.iter().map(|(name, json)| (name.as_str(), json.as_str())).collect();
     assert_eq!(body, [("temperature", "0.7"), ("stop", r#"["a",null,true]"#), ("nested", r#"{"n":1}"#)]);
+    let other = &config.providers["other"];
+    assert_eq!(other.api_key_at, Some(KeyAt::File(place.path().join("keys/other"))));
+    assert_eq!(other.ca_file.as_deref(), Some(Path::new("/etc/corp.pem")));
+    assert_eq!(other.env_http_headers["x-tenant"], "CORP_TENANT");
+    let vault = &config.providers["vault"].api_key_at;
+    assert_eq!(*vault, Some(KeyAt::Command(["vault", "print"].map(str::to_owned).to_vec())));
     let price = Price {
         input: 3_000_000,
         output: 15_000_000,

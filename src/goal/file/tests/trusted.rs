@@ -33,6 +33,17 @@ fn where_requests_and_keys_go_is_not_for_the_repository_to_say() {
     }
     let rest = "model: a/b\nproviders: {p: {wire: openai-chat, base_url: \"https://x.example\", api_key_env: K, headers: {a: b}}}\n";
     assert_eq!(doubts(rest), ["providers.p.base_url", "providers.p.api_key_env", "providers.p.headers"]);
+    let provider = |url: &str, more: &str| {
+        doubts(&format!("model: a/b\nproviders: {{p: {{wire: openai-chat, base_url: \"{url}\", {more}}}}}\n"))
+    };
+    for (key, value) in [("api_key_file", "key"), ("api_key_command", "[print, key]"), ("api_key_command", "print key")]
+    {
+        let names = ["providers.p.base_url".to_owned(), format!("providers.p.{key}")];
+        assert_eq!(provider("http://127.0.0.1:8/v1", &format!("{key}: {value}")), names, "{value}");
+    }
+    assert_eq!(provider("http://127.0.0.1:8/v1", "env_http_headers: {x-a: A_TOKEN}"), ["providers.p.env_http_headers"]);
+    assert_eq!(provider("http://127.0.0.1:8/v1", "env_http_headers: {}"), Vec::<String>::new());
+    assert_eq!(provider("https://127.0.0.1:8/v1", "ca_file: ca.pem"), ["providers.p.ca_file"]);
     let judge = "model: a/b\njudge: {model: {id: c, wire: anthropic, base_url: \"https://x.example\"}}\n";
     assert_eq!(doubts(judge), ["judge.model.base_url"]);
     let summarizer = "model: a/b\nsummarizer: {model: {id: c, wire: anthropic, base_url: \"https://x.example\"}}\n";

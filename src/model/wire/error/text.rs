@@ -118,6 +118,11 @@ pub(super) fn is_quota(text: &str) -> bool {
     )
 }
 
+/// True when the text says that a prompt was declined for what it asks.
+pub(super) fn is_policy(text: &str) -> bool {
+    any(text, &["usage policy", "usage policies", "content policy", "flagged"])
+}
+
 /// The wait that a text names («try again in 1m26.4s»).
 pub(super) fn wait(text: &str) -> Option<Duration> {
     static WAIT: LazyLock<Regex> = LazyLock::new(|| {
