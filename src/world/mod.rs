@@ -14,7 +14,7 @@ mod secrets;
 pub use halt::{Halt, Why};
 pub use paths::{Roots, account_home, home_dir, user_home};
 pub use ports::{
-    Body, Boxed, Captured, Clock, Command, CommandKind, Dir, DirEntry, Ending, Env, Exec, ExecError, Finished,
+    Body, Boxed, Captured, Clock, Command, CommandKind, Dir, DirEntry, Ending, Enter, Env, Exec, ExecError, Explored, Finished,
     HttpBody, HttpRequest, HttpResponse, Ids, JobInfo, JobState, Leftover, Tag, Transport, TransportError, WalkOptions,
     World,
 };
