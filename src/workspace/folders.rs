@@ -112,7 +112,10 @@ impl Folders {
     pub fn renew(&mut self, folder: BorrowedFd<'_>, explored: &Explored, renewed: Renewed, past: i128) {
         let Renewed { stale: Stale { known, stale, .. }, there } = renewed;
         self.known = Arc::default();
-        let before = Arc::try_unwrap(known).unwrap_or_default();
+        let Ok(before) = Arc::try_unwrap(known) else {
+            // A lister that holds on to what it was asked.
+            return self.forget();
+        };
         let new = explored.folders.iter().filter(|path| find(&before, path).is_none()).cloned().collect::<Vec<_>>();
         let mut all: Vec<Folder> = new.into_iter().map(|path| self.take(folder, path, past)).collect();
         for (i, known) in before.into_iter().enumerate().filter(|(i, _)| there[*i]) {
