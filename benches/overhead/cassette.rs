@@ -131,7 +131,7 @@ impl<'a> Recorded<'a> {
         );
         fs::write(folder.path().join("goal.yaml"), goal)?;
         let mut recorded = Recorded { spettro, folder, session: PathBuf::new(), periods: Vec::new() };
-        recorded.spettro(&["run", "--quiet", "--goal", "goal.yaml"], &[0])?;
+        recorded.spettro(&["run", "--quiet", "--goal", "../goal.yaml"], &[0])?;
         recorded.periods = periods(&provider);
         if provider.count(Lane::Agent) != steps + 1 {
             return Err(format!("{} requests where {} were due", provider.count(Lane::Agent), steps + 1).into());
@@ -146,7 +146,7 @@ impl<'a> Recorded<'a> {
         let begun = Instant::now();
         let output = Command::new(self.spettro)
             .args(words)
-            .current_dir(self.folder.path())
+            .current_dir(self.folder.path().join("work"))
             .env_clear()
             .envs(runner::environment(self.folder.path()))
             .stdin(Stdio::null())
