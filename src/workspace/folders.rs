@@ -168,6 +168,11 @@ impl Stale {
 }
 
 impl Renewed {
+    /// Whether no name has changed anywhere.
+    pub fn keeps_all(&self) -> bool {
+        self.stale.is_empty()
+    }
+
     /// Whether the names in a folder are what they were.
     pub fn keeps(&self, path: &Path) -> bool {
         find(&self.stale.known, path).is_some_and(|at| self.there[at] && !self.stale.stale[at])

@@ -129,7 +129,10 @@ impl Tree {
         let (mut past, mut newest) = (self.past, i128::MIN);
         let part = if all { None } else { self.part(world, folder, &root, &mut newest) };
         past = past.max(newest);
-        let (candidates, mut differing) = match part {
+        let (merged, mut differing) = match part {
+            Some((_, _, renewed)) if renewed.keeps_all() => {
+                (Merged { entries: old, fresh: BTreeMap::new() }, Vec::new())
+            }
             Some((found, explored, renewed)) => {
                 let merged = merge(old, found, |path| renewed.keeps(parent(path)));
                 self.folders.renew(folder, &explored, renewed, past);
@@ -138,7 +141,7 @@ impl Tree {
             None => merge(old, self.all(world, folder, &root, past), |_| false),
         };
         self.files = OnceCell::new();
-        differing.extend(self.read(folder, &root, candidates, past, &mut newest));
+        differing.extend(self.read(folder, &root, merged, past, &mut newest));
         differing.sort_by(|(one, _), (other, _)| bytes(one).cmp(bytes(other)));
         self.past = newest;
         Ok(differing)
@@ -189,63 +192,75 @@ impl Tree {
         Some((found, explored, renewed))
     }
 
-    /// Looks at each path and reads what is not known to be as it was. `past`: a moment that was over before.
+    /// Looks at each path and reads what is not known to be as it was; what differs. `past`: a moment that was over
+    /// before.
     fn read(
         &mut self,
         folder: BorrowedFd<'_>,
         root: &Path,
-        mut candidates: Vec<Candidate>,
+        merged: Merged,
         past: i128,
         newest: &mut i128,
     ) -> Vec<Difference> {
+        let Merged { mut entries, fresh } = merged;
+        let was = |i: usize, entry: &Entry| fresh.get(&i).map_or(Some((entry.kind, entry.hash)), |was| *was);
+        let mut differing = Vec::new();
         // First look at everything, then read: the newest change time seen is a moment before all reading.
         let mut to_read = Vec::new();
-        for (i, stamp) in in_parallel(candidates.len(), |i, (): &mut ()| {
-            let Candidate { entry, .. } = &candidates[i];
-            if entry.kind == Kind::Repository { None } else { Stamp::read(folder, &entry.path).ok().flatten() }
-        }) {
-            let entry = &mut candidates[i].entry;
+        for (i, (reads, ctime)) in in_parallel(entries.len(), |i, (): &mut ()| {
+            let entry = &entries[i];
             if entry.kind == Kind::Repository {
-                entry.hash = repository_hash(&root.join(&entry.path));
-                continue;
+                return (false, i128::MIN);
             }
-            *newest = (*newest).max(stamp.map_or(i128::MIN, |stamp| stamp.ctime));
-            if stamp.is_none() || entry.stamp != stamp {
+            match Stamp::read(folder, &entry.path).ok().flatten() {
+                Some(stamp) => (entry.stamp != Some(stamp), stamp.ctime),
+                None => (true, i128::MIN),
+            }
+        }) {
+            *newest = (*newest).max(ctime);
+            if reads {
                 to_read.push(i);
+            }
+        }
+        for (i, entry) in entries.iter_mut().enumerate().filter(|(_, entry)| entry.kind == Kind::Repository) {
+            let was = was(i, entry);
+            entry.hash = repository_hash(&root.join(&entry.path));
+            if was != Some((entry.kind, entry.hash)) {
+                differing.push((entry.path.clone(), Some((entry.kind, entry.hash))));
             }
         }
         let before_reading = past.max(*newest);
         let contents = in_parallel(to_read.len(), |i, buffer: &mut Vec<u8>| {
-            content(folder, &candidates[to_read[i]].entry.path, LARGEST_HASHED_BYTES, buffer)
+            content(folder, &entries[to_read[i]].path, LARGEST_HASHED_BYTES, buffer)
         });
+        let mut gone = Vec::new();
         for (i, content) in contents {
-            let Candidate { entry, gone, .. } = &mut candidates[to_read[i]];
+            let at = to_read[i];
+            let entry = &mut entries[at];
+            let was = was(at, entry);
             entry.stamp = None;
             match content {
                 Content::Read { stamp, hash } => {
-                    entry.kind = stamp.kind;
-                    entry.hash = hash;
+                    (entry.kind, entry.hash) = (stamp.kind, hash);
                     entry.stamp = (stamp.ctime < before_reading).then_some(stamp);
                 }
                 Content::Unreadable => {
-                    entry.kind = Kind::File;
-                    entry.hash = Sha256::digest(b"unreadable").into();
+                    (entry.kind, entry.hash) = (Kind::File, Sha256::digest(b"unreadable").into());
                     self.unread.push(entry.path.display().to_string());
                 }
-                Content::Gone => *gone = true,
+                Content::Gone => gone.push(at),
             }
-        }
-        self.unread.sort();
-        let mut differing = Vec::new();
-        for Candidate { entry, was, gone } in candidates {
-            let now = (!gone).then_some((entry.kind, entry.hash));
+            let now = (content != Content::Gone).then_some((entry.kind, entry.hash));
             if now != was {
                 differing.push((entry.path.clone(), now));
             }
-            if !gone {
-                self.entries.push(entry);
-            }
         }
+        gone.sort_unstable();
+        for at in gone.into_iter().rev() {
+            entries.remove(at);
+        }
+        self.unread.sort();
+        self.entries = entries;
         differing
     }
 
@@ -328,21 +343,20 @@ pub(super) fn whole<'a>(states: impl Iterator<Item = (&'a Path, Kind, &'a Hash)>
     hex(&digest.finalize())
 }
 
-/// A path that may be there, and how it was when it was last looked at.
-struct Candidate {
-    entry: Entry,
-    was: Option<(Kind, Hash)>,
-    gone: bool,
+/// The paths that may be there.
+struct Merged {
+    entries: Vec<Entry>,
+    /// Those of them about which nothing is known but how they were when they were last looked at.
+    fresh: BTreeMap<usize, Option<(Kind, Hash)>>,
 }
 
 /// What was known, where `keep` says that its folder is as it was, and what was found; and what is gone.
-fn merge(old: Vec<Entry>, found: Vec<Found>, keep: impl Fn(&Path) -> bool) -> (Vec<Candidate>, Vec<Difference>) {
-    let (mut candidates, mut gone) = (Vec::with_capacity(old.len() + found.len()), Vec::new());
+fn merge(old: Vec<Entry>, found: Vec<Found>, keep: impl Fn(&Path) -> bool) -> (Merged, Vec<Difference>) {
+    let (mut merged, mut gone) = (Merged { entries: Vec::new(), fresh: BTreeMap::new() }, Vec::new());
     let (mut old, mut found) = (old.into_iter().peekable(), found.into_iter().peekable());
-    let known = |entry: Entry| Candidate { was: Some((entry.kind, entry.hash)), entry, gone: false };
     loop {
         let order = match (old.peek(), found.peek()) {
-            (None, None) => return (candidates, gone),
+            (None, None) => return (merged, gone),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (Some(entry), Some(found)) => bytes(&entry.path).cmp(bytes(found.path())),
@@ -350,20 +364,17 @@ fn merge(old: Vec<Entry>, found: Vec<Found>, keep: impl Fn(&Path) -> bool) -> (V
         let entry = if order.is_le() { old.next() } else { None };
         let path = if order.is_ge() { found.next() } else { None };
         match (entry, path) {
-            (Some(entry), None) if keep(&entry.path) => candidates.push(known(entry)),
+            (Some(entry), None) if keep(&entry.path) => merged.entries.push(entry),
             (Some(entry), None) => gone.push((entry.path, None)),
+            // The stamp says for what stood here; a repository is no file.
+            (Some(entry), Some(found)) if (entry.kind == Kind::Repository) == found.is_repository() => {
+                merged.entries.push(entry);
+            }
             (entry, Some(found)) => {
-                let was = entry.as_ref().map(|entry| (entry.kind, entry.hash));
-                let is_repository = found.is_repository();
-                // The stamp says for what stood here; a repository is no file.
-                let entry = entry.filter(|entry| (entry.kind == Kind::Repository) == is_repository);
-                let kind = if is_repository { Kind::Repository } else { Kind::File };
-                let fresh = |path| Entry { path, stamp: None, kind, hash: Hash::default() };
-                candidates.push(Candidate {
-                    entry: entry.unwrap_or_else(|| fresh(found.into_path())),
-                    was,
-                    gone: false,
-                });
+                merged.fresh.insert(merged.entries.len(), entry.map(|entry| (entry.kind, entry.hash)));
+                let kind = if found.is_repository() { Kind::Repository } else { Kind::File };
+                let (path, hash) = (found.into_path(), Hash::default());
+                merged.entries.push(Entry { path, stamp: None, kind, hash });
             }
             (None, None) => {}
         }
