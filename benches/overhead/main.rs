@@ -1,13 +1,14 @@
 //! What spettro costs beside the work itself, as ratios to a minimal client in one run.
 //!
-//! `ci/bench [--strict] [--rounds N] [--only-compaction] [--only-wires] [--spettro FILE]`. Both clients talk to a
-//! loopback provider of this process that serves them in turns of a few steps, so that the machine's moods hit both.
+//! `ci/bench [--strict] [--rounds N] [--only-compaction] [--only-cassette] [--only-wires] [--spettro FILE]`. Both
+//! clients talk to a loopback provider of this process that serves them in turns of a few steps, so that the machine's moods hit both.
 //! Times are taken at the provider: from the last byte of a reply to the first byte of the request that follows. Exits
 //! with 0 whatever it finds, with 1 if `--strict` is given and a limit is passed, and with 2 when nothing could be
 //! measured.
 
 #![allow(clippy::disallowed_methods, reason = "a program of its own: time and processes are what it measures")]
 
+mod cassette;
 mod history;
 mod long;
 mod look;
@@ -45,6 +46,7 @@ const STARTS: usize = 20;
 enum Part {
     All,
     Compaction,
+    Cassette,
     Wires,
 }
 
@@ -81,6 +83,7 @@ fn options(words: &[String]) -> Result<Options> {
         match word.as_str() {
             "--strict" => options.strict = true,
             "--only-compaction" => options.part = Part::Compaction,
+            "--only-cassette" => options.part = Part::Cassette,
             "--only-wires" => options.part = Part::Wires,
             "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
             "--spettro" => options.spettro = PathBuf::from(value()?),
@@ -98,6 +101,7 @@ fn bench(options: &Options) -> Result<bool> {
     match options.part {
         Part::All => everything(options, &mut table)?,
         Part::Compaction => compaction(options, &mut table)?,
+        Part::Cassette => cassettes(options, &mut table)?,
         Part::Wires => wires(options, &mut table)?,
     }
     std::io::stdout().write_all(table.text().as_bytes())?;
@@ -166,7 +170,8 @@ fn everything(options: &Options, table: &mut Table) -> Result<()> {
     table.row("look at git's settings and protected files", ms(look), time(look, "0.1 ms", 0.1));
     let head = provider.fixed_head().ok_or("no request came")?;
     table.row("fixed head of a request", format!("{head} B"), Limit::most(head as f64, 12_288.0, "12 KB"));
-    compaction(options, table)
+    compaction(options, table)?;
+    cassettes(options, table)
 }
 
 /// The wires by themselves.
@@ -207,6 +212,27 @@ fn compaction(options: &Options, table: &mut Table) -> Result<()> {
     let apart = format!("{} µ$", run.money_apart);
     table.row("money beside the provider's count", apart, Limit::most(run.money_apart as f64, 0.0, "0"));
     table.row("mistakes of any kind in it", run.mistakes().to_string(), Limit::most(run.mistakes() as f64, 0.0, "0"));
+    Ok(())
+}
+
+/// Runs that are recorded, and their replays.
+fn cassettes(options: &Options, table: &mut Table) -> Result<()> {
+    say("cassettes")?;
+    let seen = cassette::measure(&options.spettro, options.rounds)?;
+
+    let (steps, small) = (cassette::STEPS, cassette::SMALL);
+    table.row(format!("replay of {steps} steps"), ms(seen.replay), time(seen.replay, "1000 ms", 1_000.0));
+    table.note(format!("replay of {} steps", 2 * steps), ms(seen.twice_as_long));
+    let growth = format!("{:.2} ×", seen.growth());
+    table.row("the same over the one before", growth, Limit::most(seen.growth(), 2.3, "2.3 ×"));
+    table.note(format!("last request of {small} steps"), format!("{} B", seen.last_request_bytes));
+    let packed = Limit::most(seen.packed_bytes as f64, 1.5e6, "1.5 MB");
+    table.row("their cassette", format!("{} B", seen.packed_bytes), packed);
+    table.note("a step that sleeps 100 ms, p50", ms(seen.plain));
+    table.note("the same with `record: effects`", ms(seen.with_effects));
+    let share = format!("{:.1} %", seen.effects_pct());
+    table.row("what that adds to 100 ms", share, Limit::most(seen.effects_pct(), 3.0, "3 %"));
+    table.row("a miss is told after", ms(seen.miss), time(seen.miss, "100 ms", 100.0));
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::records::hex;
 
-/// A whole body stands in the log at least every 50 calls; so many are borne in a row.
+/// A whole body stands in a session's log every 50 calls, in a cassette more seldom; so many are borne in a row.
 const DEEPEST: u32 = 512;
 
 /// The rest of a request's body: its digest was proved when the tape was read.
@@ -58,6 +58,13 @@ impl Rest {
         self.len() == 0
     }
 
+    /// Whether the first bytes of both are the same, so many.
+    fn begins_as(&self, other: &Rest, bytes: u64) -> bool {
+        let (one, other) = (self.to_vec(), other.to_vec());
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        one.get(..bytes).is_some_and(|start| other.get(..bytes) == Some(start))
+    }
+
     /// Bytes at the start that are those of the lane's request before it.
     pub fn kept(&self) -> u64 {
         self.0.keep
@@ -66,6 +73,39 @@ impl Rest {
     /// What stands behind them.
     pub fn added(&self) -> &Bytes {
         &self.0.add
+    }
+}
+
+/// How the bodies of one lane are written, in their order: whole as seldom as may be, so that a long session costs
+/// what is new in it.
+#[derive(Default)]
+pub(super) struct Telling {
+    last: Option<Told>,
+}
+
+struct Told {
+    rest: Rest,
+    keep: u64,
+    depth: u32,
+}
+
+impl Telling {
+    /// The bytes at the start of a body that are those of the one before, and what stands behind them.
+    pub fn next(&mut self, rest: &Rest) -> (u64, Bytes) {
+        let last = self.last.take().filter(|last| last.depth < DEEPEST);
+        let (keep, depth) = match &last {
+            // What the log repeats whole, for whoever reads it from there on, is known.
+            Some(last) if rest.kept() == 0 && rest.begins_as(&last.rest, last.keep) => (last.keep, last.depth + 1),
+            Some(last) if rest.kept() >= last.keep => (rest.kept(), last.depth + 1),
+            _ => (0, 0),
+        };
+        let add = match keep {
+            0 => Bytes::from(rest.to_vec()),
+            keep if keep == rest.kept() => rest.added().clone(),
+            keep => Bytes::from(rest.to_vec().split_off(keep as usize)),
+        };
+        self.last = Some(Told { rest: rest.clone(), keep, depth: if keep == 0 { 0 } else { depth } });
+        (keep, add)
     }
 }
 

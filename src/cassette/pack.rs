@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use super::chain::Telling;
 use super::error::CassetteError;
 use super::events::event_digest;
 use super::lint::{Finding, Linter};
@@ -182,9 +183,10 @@ impl<'a, 's, W: Write> Writer<'a, 's, W> {
             self.record("fact", line)?;
         }
         for (_, calls) in tape.lanes() {
+            let mut telling = Telling::default();
             for call in calls {
                 for attempt in &call.attempts {
-                    if let Some(line) = wire(call, attempt) {
+                    if let Some(line) = wire(call, attempt, &mut telling) {
                         self.record("wire", &line)?;
                     }
                 }
@@ -280,8 +282,9 @@ impl<'a, 's, W: Write> Writer<'a, 's, W> {
 }
 
 /// An attempt as a line of the wire log.
-fn wire(call: &Exchange, attempt: &Attempt) -> Option<WireLine> {
+fn wire(call: &Exchange, attempt: &Attempt, telling: &mut Telling) -> Option<WireLine> {
     let request = attempt.request.as_ref()?;
+    let (keep, add) = telling.next(&request.rest);
     Some(WireLine {
         lane: call.lane,
         n: call.n,
@@ -291,8 +294,8 @@ fn wire(call: &Exchange, attempt: &Attempt) -> Option<WireLine> {
             url: request.url.clone(),
             headers: request.headers.clone(),
             front: Blob(request.front.to_vec()),
-            keep: request.rest.kept(),
-            add: Blob(request.rest.added().to_vec()),
+            keep,
+            add: Blob(add.to_vec()),
             sha256: call.digest.clone(),
         },
         response: WireResponse {

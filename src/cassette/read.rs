@@ -16,8 +16,8 @@ use super::error::CassetteError;
 use super::lint::{Finding, Linter};
 use super::records::{BaseRow, End, Head, MAJOR, Record, hex, version};
 use super::seal;
-use super::tape::{Assembly, Outputs, Tape};
-use crate::session::{Line, chained};
+use super::tape::{Assembly, Outputs, Tape, inside};
+use crate::session::{Line, chained, check_id};
 use crate::workspace::{Base, BaseFile};
 use crate::world::Secrets;
 
@@ -195,7 +195,12 @@ fn take(mut lines: Lines) -> Result<Tape, CassetteError> {
         let record = lines.parse(head.as_ref())?;
         let name = record.name();
         match (record, &head) {
-            (Record::Head(first), None) => head = Some(*first),
+            (Record::Head(first), None) => {
+                if let Some(source) = &first.source {
+                    check_id(&source.session).map_err(|error| lines.corrupt(error.to_string()))?;
+                }
+                head = Some(*first);
+            }
             (Record::End(end), Some(_)) => {
                 lines.close(&end)?;
                 if end.counts != taken.counts {
@@ -249,11 +254,7 @@ impl Taken {
 fn base_file(row: BaseRow) -> Result<BaseFile, String> {
     use std::os::unix::ffi::OsStringExt;
     let path = PathBuf::from(std::ffi::OsString::from_vec(row.path.0));
-    // A replay makes files by these names in a scratch copy: none may lead out of it.
-    let inside = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-    if !inside || path.as_os_str().is_empty() {
-        return Err(format!("`{}` is no path inside a workspace", path.display().to_string().escape_debug()));
-    }
+    inside(&path)?;
     Ok(BaseFile { path, kind: row.kind, bytes: row.bytes, sha256: row.sha256 })
 }
 

@@ -4,8 +4,9 @@
 //! digest proved, every attempt that a fact names there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use bytes::Bytes;
 
@@ -287,6 +288,11 @@ impl Assembly {
                     exchange.said = settled.reply.clone().or(message.filter(|_| settled.lane == Lane::Agent));
                 }
             }
+            Fact::Effects(effects) => {
+                use std::os::unix::ffi::OsStrExt;
+                let mut paths = effects.files.iter().map(|file| Path::new(OsStr::from_bytes(&file.path.0)));
+                return paths.try_for_each(inside);
+            }
             // The agent's reply is a message of the history, written just before its call is settled.
             Fact::Message(Message::Assistant { blocks, .. }) => self.message = Some(blocks.clone()),
             _ => {}
@@ -391,6 +397,17 @@ impl Assembly {
         let place = *self.places.get(&(lane, n)).ok_or_else(unknown)?;
         self.lanes.get_mut(&lane).and_then(|calls| calls.get_mut(place)).ok_or_else(unknown)
     }
+}
+
+/// A replay makes files by recorded names in a scratch copy: none may lead out of it, or to what git believes.
+pub(super) fn inside(path: &Path) -> Result<(), String> {
+    let plain = |part| matches!(part, Component::Normal(name) if name != ".git");
+    // Parts alone forget a `.` and doubled slashes.
+    let parts: PathBuf = path.components().collect();
+    if path.components().all(plain) && !path.as_os_str().is_empty() && parts.as_os_str() == path.as_os_str() {
+        return Ok(());
+    }
+    Err(format!("`{}` is no path inside a workspace", path.display().to_string().escape_debug()))
 }
 
 /// Whether the offsets of reads ascend and lie in a body.

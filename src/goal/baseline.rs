@@ -96,7 +96,7 @@ impl Baseline {
             }
             let result = checks::run(&self.world, &self.halt, &self.roots, &spool, check, &self.removed).await;
             if let Some(witness) = &self.witness {
-                witness.look(None);
+                witness.look();
             }
             checks::program_exists(check, &result).map_err(|error| check_cause(&error))?;
             found.checks.push(result);

@@ -262,12 +262,12 @@ impl Run {
             gate,
             steering: parts.steering.clone(),
             recent: parts.config.judge.as_ref().map_or(1, |judge| judge.messages as usize),
-            changed: Rc::new(move |call_id, by| {
+            changed: Rc::new(move |call_id, ran| {
                 if let Some(wire) = looked.borrow_mut().as_mut() {
-                    wire.look(by);
+                    wire.look(&format!("{} `{}`", ran.tool, ran.summary));
                 }
                 if let Some(witness) = &seeing {
-                    witness.look(Some(call_id));
+                    witness.call(call_id, ran);
                 }
             }),
             pressing: Rc::new(move || pressing(&pressing_gateway, &pressing_timer, &pressing_limits)),

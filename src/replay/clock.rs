@@ -6,14 +6,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::cursor::Cursor;
 use crate::session::{Fact, Message};
-use crate::world::{Boxed, Clock, Dir, DirEntry, Env, Ids, RealDir, WalkOptions};
+use crate::world::{Boxed, Clock, Dir, DirEntry, Enter, Env, Explored, Ids, RealDir, WalkOptions};
 
 /// The recorded time of day, and a time that passes only when somebody sleeps.
 pub struct TapeClock {
@@ -169,9 +169,10 @@ impl Dir for Backwards {
         Ok(entries)
     }
 
-    fn walk(&self, root: &Path, options: WalkOptions) -> (Vec<PathBuf>, Vec<String>) {
-        let (mut paths, errors) = self.0.walk(root, options);
-        paths.reverse();
-        (paths, errors)
+    fn explore(&self, root: &Path, options: WalkOptions, enter: Enter) -> Explored {
+        let mut explored = self.0.explore(root, options, enter);
+        explored.files.reverse();
+        explored.folders.reverse();
+        explored
     }
 }

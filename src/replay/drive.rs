@@ -76,6 +76,7 @@ impl Again<'_> {
             let gate = gate.clone();
             Box::pin(async move { gate.settle().await })
         }));
+        session.keep_no_wires();
         let halt = Halt::new();
         let steering: Rc<RefCell<VecDeque<String>>> = Rc::default();
         cursor.begin(session.clone(), steering.clone());

@@ -26,14 +26,24 @@ pub fn place(root: &Path, path: &Path, kind: FileKind, content: &[u8]) -> io::Re
         fs::create_dir(&at)?;
     }
     at.push(name);
-    clear(&at)?;
     let mode = match kind {
         FileKind::File => 0o644,
         FileKind::Executable => 0o755,
-        FileKind::Symlink => return std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(content), &at),
-        FileKind::Repository | FileKind::Special => return Err(io::ErrorKind::Unsupported.into()),
+        FileKind::Symlink => {
+            clear(&at)?;
+            return std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(content), &at);
+        }
+        FileKind::Repository | FileKind::Special => {
+            clear(&at)?;
+            return Err(io::ErrorKind::Unsupported.into());
+        }
     };
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&at)?;
+    // A file that stands there is written over: a new one each time keeps some file systems busy for long.
+    let stands = fs::symlink_metadata(&at).is_ok_and(|there| there.is_file());
+    if !stands {
+        clear(&at)?;
+    }
+    let mut file = OpenOptions::new().write(true).create_new(!stands).truncate(stands).mode(mode).open(&at)?;
     file.write_all(content)?;
     // Whatever the mask of this process is.
     file.set_permissions(Permissions::from_mode(mode))

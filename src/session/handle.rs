@@ -81,6 +81,8 @@ struct Writing {
     begun: bool,
     /// Written with the next facts, once it has.
     asides: Vec<Fact>,
+    /// Attempts are not kept.
+    wireless: bool,
 }
 
 impl Session {
@@ -126,6 +128,7 @@ impl Session {
             finished: false,
             begun: false,
             asides: Vec::new(),
+            wireless: false,
         };
         let spool = Spool::new(dir.join("spool"));
         Session::new(world, dir, header.id, listeners, spool, (me, run, lock), writing)
@@ -180,6 +183,7 @@ impl Session {
             finished: overview.is_ended(),
             begun: false,
             asides: Vec::new(),
+            wireless: false,
             overview,
             saved: Some(seq),
             new_names: Vec::new(),
@@ -324,6 +328,11 @@ impl Session {
         self.tell(&records);
     }
 
+    /// From here on attempts are not kept: they stand elsewhere already.
+    pub fn keep_no_wires(&self) {
+        self.inner.writing.borrow_mut().wireless = true;
+    }
+
     /// Starts bringing everything written so far to the disk; `Sync::wait` waits for it.
     pub fn sync_start(&self) -> Sync {
         if let Some(instead) = &*self.inner.instead.borrow() {
@@ -359,6 +368,9 @@ impl Session {
     /// further call gives that kind of error; the log itself goes on.
     pub fn wire(&self, attempt: &WireAttempt<'_>) -> Result<(u64, u64), SessionError> {
         let writing = &mut *self.inner.writing.borrow_mut();
+        if writing.wireless {
+            return Ok((0, 0));
+        }
         let path = self.inner.dir.join(WIRE_FILE);
         wirelog::encode(attempt, &mut writing.buffer)
             .map_err(|error| SessionError::io("encode an attempt for", &path)(error.into()))?;
@@ -389,7 +401,7 @@ impl Session {
 
     /// result.json and summary.md, each temp + rename; a finished result is on the disk when this returns.
     pub fn write_result(&self, result: &RunResult, summary: &str) -> Result<(), SessionError> {
-        let sync = result.outcome.is_some();
+        let sync = result.outcome.is_some() && self.inner.instead.borrow().is_none();
         write_whole(&self.inner.dir.join("summary.md"), summary.as_bytes(), sync)?;
         write_json(&self.inner.dir.join("result.json"), result, sync)
     }

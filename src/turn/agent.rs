@@ -14,7 +14,7 @@ use crate::compact::{Compactor, History, Overflow, Place};
 use crate::event::{Event, Lane, TurnEnd};
 use crate::model::{Ask, CallError, Conversation, Endpoint, Gateway, ModelError, Reply, Stop};
 use crate::session::{Fact, Message, Origin, Session, SessionError, Spool};
-use crate::tools::{ToolCall, Tools};
+use crate::tools::{Ran, ToolCall, Tools};
 use crate::world::{Boxed, Halt, JobState, Roots, Why, World};
 
 /// Replies in a row that may be cut at the output cap.
@@ -57,8 +57,8 @@ pub struct TurnDone {
     pub why: Option<String>,
 }
 
-/// Hears the id of a call, and its tool with what it was about.
-pub type Changed = Rc<dyn Fn(&str, &str)>;
+/// Hears the id of a call, and what it gave.
+pub type Changed = Rc<dyn Fn(&str, &Ran)>;
 
 /// Everything an agent is made of.
 pub struct AgentParts {
@@ -85,7 +85,7 @@ pub struct AgentParts {
     pub steering: Rc<RefCell<VecDeque<String>>>,
     /// How many messages the judge may want to see.
     pub recent: usize,
-    /// Told each call that can have changed the workspace, when it is over: its id, and the tool with what it was about.
+    /// Told each call that can have changed the workspace, when it is over.
     pub changed: Changed,
     /// The note that little is left, when that is so.
     pub pressing: Rc<dyn Fn() -> Option<String>>,

@@ -1,6 +1,5 @@
 //! What changed in a workspace between two looks, with the contents.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
@@ -22,13 +21,25 @@ const MOST_BYTES: u64 = 64_000_000;
 const NEVER: [&str; 5] = [".git", "target", "node_modules", ".venv", "__pycache__"];
 
 impl Tree {
-    /// What differs from the last digest; the next looks compare with now. Nothing when it was never digested.
-    pub fn effects(&mut self, world: &World, secrets: &Secrets) -> Result<Effects, WorkspaceError> {
-        let before = self.states();
-        self.digest(world)?;
+    /// What differs from the last look; the next ones compare with now. What was never digested was empty. `written`:
+    /// the files (as shown) that can be others than before, where somebody knows.
+    pub fn effects(
+        &mut self,
+        world: &World,
+        secrets: &Secrets,
+        written: Option<&[String]>,
+    ) -> Result<Effects, WorkspaceError> {
+        let known = written.and_then(|files| {
+            let inside = |file: &String| Path::new(file).strip_prefix(self.shown()).ok().map(Path::to_owned);
+            self.look_at(&files.iter().map(inside).collect::<Option<Vec<_>>>()?)
+        });
+        let differing = match known {
+            Some(differing) => differing,
+            None => self.look(world, false)?,
+        };
         let mut effects = Effects::default();
         let mut budget = MOST_BYTES;
-        for (path, after) in differing(&before, &self.states()) {
+        for (path, after) in differing {
             if path.iter().any(|part| NEVER.iter().any(|never| part == OsStr::new(never))) {
                 effects.partial = true;
                 continue;
@@ -68,31 +79,6 @@ impl Tree {
         states.extend(missing);
         states.sort_by(|(one, ..), (other, ..)| bytes(one).cmp(bytes(other)));
         Ok(whole(states.iter().map(|(path, kind, hash)| (path.as_path(), *kind, hash))))
-    }
-}
-
-type State = (PathBuf, Kind, Hash);
-
-/// The paths at which two sorted lists differ, with what the second has there.
-fn differing(before: &[State], after: &[State]) -> Vec<(PathBuf, Option<(Kind, Hash)>)> {
-    let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
-    let mut differing = Vec::new();
-    loop {
-        let order = match (old.peek(), new.peek()) {
-            (None, None) => return differing,
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some((one, ..)), Some((other, ..))) => bytes(one).cmp(bytes(other)),
-        };
-        let gone = if order.is_le() { old.next() } else { None };
-        let there = if order.is_ge() { new.next() } else { None };
-        match (gone, there) {
-            (Some((path, ..)), None) => differing.push((path.clone(), None)),
-            (was, Some((path, kind, hash))) if was.is_none_or(|(_, old, was)| (old, was) != (kind, hash)) => {
-                differing.push((path.clone(), Some((*kind, *hash))));
-            }
-            _ => {}
-        }
     }
 }
 
@@ -147,16 +133,16 @@ mod tests {
         let mut tree = Tree::new(Roots::same(dir.path().to_owned()), Vec::new());
         tree.digest(&world()).unwrap();
         sh(dir.path(), "rm a; echo 2 > b; chmod +x c/d; ln -s b e; echo x > ignored; mkdir target; echo y > target/o");
-        let effects = tree.effects(&world(), &Secrets::default()).unwrap();
+        let effects = tree.effects(&world(), &Secrets::default(), None).unwrap();
         let some = |text: &str| Some(text.to_owned());
         let all = [("a", None), ("b", some("-")), ("c/d", some("-")), ("e", some("-"))];
         assert_eq!(told(&effects), all.map(|(path, content)| (path.to_owned(), content)));
         assert!(effects.partial, "what is built is left out, and that is said");
         sh(dir.path(), "echo 3 > b");
-        let effects = tree.effects(&world(), &Secrets::default()).unwrap();
+        let effects = tree.effects(&world(), &Secrets::default(), None).unwrap();
         assert_eq!(told(&effects), [("b".to_owned(), some("3\n"))]);
         assert!(!effects.partial);
-        assert_eq!(told(&tree.effects(&world(), &Secrets::default()).unwrap()), []);
+        assert_eq!(told(&tree.effects(&world(), &Secrets::default(), None).unwrap()), []);
     }
 
     #[test]

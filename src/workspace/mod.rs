@@ -7,6 +7,7 @@
 mod base;
 mod copy;
 mod effects;
+mod folders;
 mod git;
 mod protect;
 mod repository;

@@ -1,23 +1,32 @@
 //! Content digests of a workspace, cheap when little changed.
 
 use std::cell::OnceCell;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256};
 
 use super::WorkspaceError;
+use super::folders::{Folders, Renewed};
 use super::repository::Repository;
 use super::stamp::{Content, Hash, Kind, Stamp, content, hex, in_parallel};
-use crate::world::{Roots, WalkOptions, World};
+use crate::world::{Explored, Roots, WalkOptions, World};
 
 /// Files over this size are told by size and modification time.
 const LARGEST_HASHED_BYTES: u64 = 20 * 1024 * 1024;
+
+/// Nested repositories are gone into, so that they can be seen, and then taken as one entry each.
+const EVERYTHING: WalkOptions = WalkOptions { gitignore: true, nested_repositories: true };
+
+/// A path that is another than before, and what stands there now; absent when it is gone.
+pub(super) type Difference = (PathBuf, Option<(Kind, Hash)>);
 
 /// Digests of a workspace, with a stat cache between them.
 ///
@@ -28,6 +37,10 @@ pub struct Tree {
     excluded: Vec<PathBuf>,
     /// In the order of the last walk: by the bytes of the path.
     entries: Vec<Entry>,
+    /// As they were listed last.
+    folders: Folders,
+    /// The newest change time that the last look saw.
+    past: i128,
     /// Built when asked for: most workspaces are git repositories, and nobody asks.
     files: OnceCell<BTreeMap<PathBuf, String>>,
     unread: Vec<String>,
@@ -65,20 +78,25 @@ impl Tree {
             .filter(|path| !path.as_os_str().is_empty())
             .collect();
         excluded.push(PathBuf::from(".spettro/sessions"));
-        Tree { roots, excluded, entries: Vec::new(), files: OnceCell::new(), unread: Vec::new(), told: None }
+        Tree::with(roots, excluded, None)
+    }
+
+    fn with(roots: Roots, excluded: Vec<PathBuf>, told: Option<Listings>) -> Tree {
+        Tree {
+            roots,
+            excluded,
+            entries: Vec::new(),
+            folders: Folders::default(),
+            past: i128::MIN,
+            files: OnceCell::new(),
+            unread: Vec::new(),
+            told,
+        }
     }
 
     /// A tree that reads nothing: each digest is the next of these listings.
     pub fn told(listings: Listings) -> Tree {
-        let roots = Roots::same(PathBuf::new());
-        Tree {
-            roots,
-            excluded: Vec::new(),
-            entries: Vec::new(),
-            files: OnceCell::new(),
-            unread: Vec::new(),
-            told: Some(listings),
-        }
+        Tree::with(Roots::same(PathBuf::new()), Vec::new(), Some(listings))
     }
 
     /// Whether it is told by a recording, and knows no files but those that count.
@@ -96,68 +114,145 @@ impl Tree {
                 WorkspaceError::io("list the workspace", &self.roots.shown)(error)
             });
         }
+        self.look(world, true)?;
+        Ok(self.whole())
+    }
+
+    /// Brings the entries up to date; what differs from before, by the bytes of the paths. Without `all` only those
+    /// folders are listed whose names may have changed; what stands in the others is looked at in any case.
+    pub(super) fn look(&mut self, world: &World, all: bool) -> Result<Vec<Difference>, WorkspaceError> {
         let root = self.roots.real.clone();
+        let folder = self.open()?;
+        let folder = folder.as_fd();
+        let old = std::mem::take(&mut self.entries);
+        // A moment that is over before anything is listed or read, and the newest one of this look.
+        let (mut past, mut newest) = (self.past, i128::MIN);
+        let part = if all { None } else { self.part(world, folder, &root, &mut newest) };
+        past = past.max(newest);
+        let (merged, mut differing) = match part {
+            Some((_, _, renewed)) if renewed.keeps_all() => {
+                (Merged { entries: old, fresh: BTreeMap::new() }, Vec::new())
+            }
+            Some((found, explored, renewed)) => {
+                let merged = merge(old, found, |path| renewed.keeps(parent(path)));
+                self.folders.renew(folder, &explored, renewed, past);
+                merged
+            }
+            None => merge(old, self.all(world, folder, &root, past), |_| false),
+        };
+        self.files = OnceCell::new();
+        differing.extend(self.read(folder, &root, merged, past, &mut newest));
+        differing.sort_by(|(one, _), (other, _)| bytes(one).cmp(bytes(other)));
+        self.past = newest;
+        Ok(differing)
+    }
+
+    fn open(&self) -> Result<OwnedFd, WorkspaceError> {
         // An error, not an empty tree: «nothing there» would look like a change.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(&root, flags, Mode::empty())
-            .map_err(|error| WorkspaceError::io("open the workspace", &root)(error.into()))?;
-        // Nested repositories are walked into, so that they can be seen, and then taken as one entry each.
-        let (paths, unread) = world.dir.walk(&root, WalkOptions { gitignore: true, nested_repositories: true });
-        self.unread = unread;
-        let paths = collapse(&root, paths, &self.excluded);
+        let root = &self.roots.real;
+        rustix::fs::open(root, flags, Mode::empty())
+            .map_err(|error| WorkspaceError::io("open the workspace", root)(error.into()))
+    }
 
-        // First look at everything, then read: the newest change time seen is a moment before all reading.
-        let mut stamps = vec![None; paths.len()];
-        for (i, stamp) in in_parallel(paths.len(), |i, (): &mut ()| match &paths[i] {
-            Found::Path(path) => Stamp::read(folder.as_fd(), path).ok().flatten(),
-            Found::Repository(_) => None,
-        }) {
-            stamps[i] = stamp;
+    /// Lists everything.
+    fn all(&mut self, world: &World, folder: BorrowedFd<'_>, root: &Path, past: i128) -> Vec<Found> {
+        let explored = world.dir.explore(root, EVERYTHING, Arc::new(|_| true));
+        self.folders = Folders::listed(folder, root, &explored, past);
+        self.unread = explored.unread;
+        let found = collapse(root, explored.files, &self.excluded);
+        if found.iter().any(Found::is_repository) {
+            // What stands for its commit changes without any folder that is listed.
+            self.folders.forget();
         }
-        let before_reading = stamps.iter().flatten().map(|stamp| stamp.ctime).max().unwrap_or(i128::MIN);
+        found
+    }
 
-        let mut entries = Vec::with_capacity(paths.len());
+    /// Lists what may have changed. `None`: that is not enough.
+    fn part(
+        &mut self,
+        world: &World,
+        folder: BorrowedFd<'_>,
+        root: &Path,
+        newest: &mut i128,
+    ) -> Option<(Vec<Found>, Explored, Renewed)> {
+        let stale = Arc::new(self.folders.stale(folder, root, newest)?);
+        let mut explored = Explored::default();
+        if !stale.is_empty() {
+            let stale = Arc::clone(&stale);
+            explored = world.dir.explore(root, EVERYTHING, Arc::new(move |path| stale.enters(path)));
+        }
+        let listed = std::mem::take(&mut explored.files).into_iter().filter(|path| stale.lists(parent(path)));
+        let found = collapse(root, listed.collect(), &self.excluded);
+        if !explored.unread.is_empty() || found.iter().any(Found::is_repository) {
+            return None;
+        }
+        self.unread.clear();
+        let renewed = Arc::try_unwrap(stale).ok()?.explored(&explored);
+        Some((found, explored, renewed))
+    }
+
+    /// Looks at each path and reads what is not known to be as it was; what differs. `past`: a moment that was over
+    /// before.
+    fn read(
+        &mut self,
+        folder: BorrowedFd<'_>,
+        root: &Path,
+        merged: Merged,
+        past: i128,
+        newest: &mut i128,
+    ) -> Vec<Difference> {
+        let Merged { mut entries, fresh } = merged;
+        let was = |i: usize, entry: &Entry| fresh.get(&i).map_or(Some((entry.kind, entry.hash)), |was| *was);
+        let mut differing = Vec::new();
+        // First look at everything, then read: the newest change time seen is a moment before all reading.
         let mut to_read = Vec::new();
-        let mut old = std::mem::take(&mut self.entries).into_iter().peekable();
-        for (found, stamp) in paths.into_iter().zip(stamps) {
-            let path = match found {
-                Found::Repository(path) => {
-                    let hash = repository_hash(&root.join(&path));
-                    entries.push(Entry { path, stamp: None, kind: Kind::Repository, hash });
-                    continue;
-                }
-                Found::Path(path) => path,
-            };
-            // Both lists are sorted by bytes: what the old one has before this path is gone.
-            while old.next_if(|entry| bytes(&entry.path) < bytes(&path)).is_some() {}
-            let cached = old.next_if(|entry| entry.path == path);
-            match cached {
-                Some(entry) if stamp.is_some() && entry.stamp == stamp => entries.push(entry),
-                _ => {
-                    to_read.push(entries.len());
-                    entries.push(Entry { path, stamp: None, kind: Kind::File, hash: Hash::default() });
-                }
+        for (i, (reads, ctime)) in in_parallel(entries.len(), |i, (): &mut ()| {
+            let entry = &entries[i];
+            if entry.kind == Kind::Repository {
+                return (false, i128::MIN);
+            }
+            match Stamp::read(folder, &entry.path).ok().flatten() {
+                Some(stamp) => (entry.stamp != Some(stamp), stamp.ctime),
+                None => (true, i128::MIN),
+            }
+        }) {
+            *newest = (*newest).max(ctime);
+            if reads {
+                to_read.push(i);
             }
         }
-
+        for (i, entry) in entries.iter_mut().enumerate().filter(|(_, entry)| entry.kind == Kind::Repository) {
+            let was = was(i, entry);
+            entry.hash = repository_hash(&root.join(&entry.path));
+            if was != Some((entry.kind, entry.hash)) {
+                differing.push((entry.path.clone(), Some((entry.kind, entry.hash))));
+            }
+        }
+        let before_reading = past.max(*newest);
         let contents = in_parallel(to_read.len(), |i, buffer: &mut Vec<u8>| {
-            content(folder.as_fd(), &entries[to_read[i]].path, LARGEST_HASHED_BYTES, buffer)
+            content(folder, &entries[to_read[i]].path, LARGEST_HASHED_BYTES, buffer)
         });
         let mut gone = Vec::new();
         for (i, content) in contents {
             let at = to_read[i];
             let entry = &mut entries[at];
+            let was = was(at, entry);
+            entry.stamp = None;
             match content {
                 Content::Read { stamp, hash } => {
-                    entry.kind = stamp.kind;
-                    entry.hash = hash;
+                    (entry.kind, entry.hash) = (stamp.kind, hash);
                     entry.stamp = (stamp.ctime < before_reading).then_some(stamp);
                 }
                 Content::Unreadable => {
-                    entry.hash = Sha256::digest(b"unreadable").into();
+                    (entry.kind, entry.hash) = (Kind::File, Sha256::digest(b"unreadable").into());
                     self.unread.push(entry.path.display().to_string());
                 }
                 Content::Gone => gone.push(at),
+            }
+            let now = (content != Content::Gone).then_some((entry.kind, entry.hash));
+            if now != was {
+                differing.push((entry.path.clone(), now));
             }
         }
         gone.sort_unstable();
@@ -166,8 +261,40 @@ impl Tree {
         }
         self.unread.sort();
         self.entries = entries;
+        differing
+    }
+
+    /// As `look`, for files that somebody is known to have written, and nothing else. `None` where that is not enough.
+    pub(super) fn look_at(&mut self, paths: &[PathBuf]) -> Option<Vec<Difference>> {
+        let folder = self.open().ok()?;
+        let places = paths.iter().map(|path| {
+            let at = self.entries.binary_search_by(|entry| bytes(&entry.path).cmp(bytes(path))).ok()?;
+            // What stands behind a link has another path, and what is ignored follows from some.
+            let plain = |kind| matches!(kind, Kind::File | Kind::Executable);
+            (plain(self.entries[at].kind) && !Folders::depend_on(path)).then_some(at)
+        });
+        let places: BTreeSet<usize> = places.collect::<Option<_>>()?;
+        let mut buffer = Vec::new();
+        let read = places.into_iter().map(|at| {
+            match content(folder.as_fd(), &self.entries[at].path, LARGEST_HASHED_BYTES, &mut buffer) {
+                Content::Read { stamp, hash } if matches!(stamp.kind, Kind::File | Kind::Executable) => {
+                    Some((at, stamp, hash))
+                }
+                _ => None,
+            }
+        });
+        let read = read.collect::<Option<Vec<_>>>()?;
         self.files = OnceCell::new();
-        Ok(self.whole())
+        let mut differing = Vec::new();
+        for (at, stamp, hash) in read {
+            let entry = &mut self.entries[at];
+            if (entry.kind, entry.hash) != (stamp.kind, hash) {
+                differing.push((entry.path.clone(), Some((stamp.kind, hash))));
+            }
+            (entry.kind, entry.hash) = (stamp.kind, hash);
+            entry.stamp = (stamp.ctime < self.past).then_some(stamp);
+        }
+        Some(differing)
     }
 
     /// Relative path → sha256, as of the last `digest`. Of a plain file it is that of its content; an executable,
@@ -191,6 +318,10 @@ impl Tree {
         &self.roots.real
     }
 
+    pub(super) fn shown(&self) -> &Path {
+        &self.roots.shown
+    }
+
     /// What the last `digest` could not read, as a person may be told.
     pub fn unread(&self) -> &[String] {
         &self.unread
@@ -212,6 +343,44 @@ pub(super) fn whole<'a>(states: impl Iterator<Item = (&'a Path, Kind, &'a Hash)>
     hex(&digest.finalize())
 }
 
+/// The paths that may be there.
+struct Merged {
+    entries: Vec<Entry>,
+    /// Those of them about which nothing is known but how they were when they were last looked at.
+    fresh: BTreeMap<usize, Option<(Kind, Hash)>>,
+}
+
+/// What was known, where `keep` says that its folder is as it was, and what was found; and what is gone.
+fn merge(old: Vec<Entry>, found: Vec<Found>, keep: impl Fn(&Path) -> bool) -> (Merged, Vec<Difference>) {
+    let (mut merged, mut gone) = (Merged { entries: Vec::new(), fresh: BTreeMap::new() }, Vec::new());
+    let (mut old, mut found) = (old.into_iter().peekable(), found.into_iter().peekable());
+    loop {
+        let order = match (old.peek(), found.peek()) {
+            (None, None) => return (merged, gone),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(entry), Some(found)) => bytes(&entry.path).cmp(bytes(found.path())),
+        };
+        let entry = if order.is_le() { old.next() } else { None };
+        let path = if order.is_ge() { found.next() } else { None };
+        match (entry, path) {
+            (Some(entry), None) if keep(&entry.path) => merged.entries.push(entry),
+            (Some(entry), None) => gone.push((entry.path, None)),
+            // The stamp says for what stood here; a repository is no file.
+            (Some(entry), Some(found)) if (entry.kind == Kind::Repository) == found.is_repository() => {
+                merged.entries.push(entry);
+            }
+            (entry, Some(found)) => {
+                merged.fresh.insert(merged.entries.len(), entry.map(|entry| (entry.kind, entry.hash)));
+                let kind = if found.is_repository() { Kind::Repository } else { Kind::File };
+                let (path, hash) = (found.into_path(), Hash::default());
+                merged.entries.push(Entry { path, stamp: None, kind, hash });
+            }
+            (None, None) => {}
+        }
+    }
+}
+
 impl Entry {
     fn shown_hash(&self) -> String {
         if self.kind == Kind::File {
@@ -228,6 +397,12 @@ pub(super) fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
+/// The folder that something stands in. (Paths as such take themselves apart each time.)
+pub(super) fn parent(path: &Path) -> &Path {
+    let above = bytes(path).iter().rposition(|byte| *byte == b'/').map_or(&b""[..], |at| &bytes(path)[..at]);
+    Path::new(OsStr::from_bytes(above))
+}
+
 enum Found {
     Path(PathBuf),
     /// The root of a nested repository.
@@ -239,6 +414,16 @@ impl Found {
         match self {
             Found::Path(path) | Found::Repository(path) => path,
         }
+    }
+
+    fn into_path(self) -> PathBuf {
+        match self {
+            Found::Path(path) | Found::Repository(path) => path,
+        }
+    }
+
+    const fn is_repository(&self) -> bool {
+        matches!(self, Found::Repository(_))
     }
 }
 
@@ -254,9 +439,9 @@ fn collapse(root: &Path, paths: Vec<PathBuf>, excluded: &[PathBuf]) -> Vec<Found
         if excluded.iter().any(|excluded| bytes(&path).starts_with(bytes(excluded)) && path.starts_with(excluded)) {
             continue;
         }
-        let parent = bytes(&path).iter().rposition(|byte| *byte == b'/').map_or(&b""[..], |at| &bytes(&path)[..at]);
-        if parent != last.0 {
-            last = (parent.to_owned(), nested_root(root, Path::new(OsStr::from_bytes(parent)), &mut known));
+        let above = parent(&path);
+        if bytes(above) != last.0 {
+            last = (bytes(above).to_owned(), nested_root(root, above, &mut known));
         }
         match &last.1 {
             None => found.push(Found::Path(path)),

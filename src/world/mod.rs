@@ -14,9 +14,9 @@ mod secrets;
 pub use halt::{Halt, Why};
 pub use paths::{Roots, account_home, home_dir, user_home};
 pub use ports::{
-    Body, Boxed, Captured, Clock, Command, CommandKind, Dir, DirEntry, Ending, Env, Exec, ExecError, Finished,
-    HttpBody, HttpRequest, HttpResponse, Ids, JobInfo, JobState, KeyAt, Leftover, PageRequest, Tag, Transport,
-    TransportError, WalkOptions, World,
+    Body, Boxed, Captured, Clock, Command, CommandKind, Dir, DirEntry, Ending, Enter, Env, Exec, ExecError, Explored,
+    Finished, HttpBody, HttpRequest, HttpResponse, Ids, JobInfo, JobState, KeyAt, Leftover, PageRequest, Tag,
+    Transport, TransportError, WalkOptions, World,
 };
 pub use real::{RealClock, RealDir, RealEnv, RealIds, rfc3339};
 pub use secrets::{Redactor, Secrets};

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -382,13 +383,33 @@ pub struct WalkOptions {
     pub nested_repositories: bool,
 }
 
+/// Whether a folder, relative to where the listing began, is gone into.
+pub type Enter = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
+
+/// What a listing found, as paths relative to where it began, sorted by bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Explored {
+    /// Everything that is no folder, in the folders that were gone into.
+    pub files: Vec<PathBuf>,
+    /// Folders, those included that were not gone into; not where it began.
+    pub folders: Vec<PathBuf>,
+    /// What could not be read, in words.
+    pub unread: Vec<String>,
+}
+
 /// The only lister of directories. Everything comes sorted by bytes.
 pub trait Dir {
     fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
 
     /// Every file and symlink below `root` (never `.git` itself), as paths relative to it, sorted by bytes, and
     /// what could not be read. Symlinks are listed and not followed.
-    fn walk(&self, root: &Path, options: WalkOptions) -> (Vec<PathBuf>, Vec<String>);
+    fn walk(&self, root: &Path, options: WalkOptions) -> (Vec<PathBuf>, Vec<String>) {
+        let explored = self.explore(root, options, Arc::new(|_| true));
+        (explored.files, explored.unread)
+    }
+
+    /// As `walk`, but only into the folders that are named, with all folders that it came to.
+    fn explore(&self, root: &Path, options: WalkOptions, enter: Enter) -> Explored;
 }
 
 // ------------------------------------------------------------------------------------- Clock, Ids, Env

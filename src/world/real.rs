@@ -6,12 +6,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
 
-use super::ports::{Boxed, Clock, Dir, DirEntry, Env, Ids, WalkOptions};
+use super::ports::{Boxed, Clock, Dir, DirEntry, Enter, Env, Explored, Ids, WalkOptions};
 
 /// Threads that list a folder: more gain nothing.
 const MOST_WALKERS: usize = 2;
@@ -116,7 +116,10 @@ impl Dir for RealDir {
         Ok(entries)
     }
 
-    fn walk(&self, root: &Path, options: WalkOptions) -> (Vec<PathBuf>, Vec<String>) {
+    fn explore(&self, root: &Path, options: WalkOptions, enter: Enter) -> Explored {
+        // The threads find everything in no order, and all lists are whole after every push.
+        let found = Arc::new(Mutex::new(Explored::default()));
+        let (folders, top) = (Arc::clone(&found), root.to_owned());
         let walk = ignore::WalkBuilder::new(root)
             .hidden(false)
             .parents(false)
@@ -133,34 +136,44 @@ impl Dir for RealDir {
                 if entry.file_name() == ".git" {
                     return false;
                 }
-                let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
-                options.nested_repositories || !is_dir || !entry.path().join(".git").exists()
+                if !entry.file_type().is_some_and(|kind| kind.is_dir()) {
+                    return true;
+                }
+                if !options.nested_repositories && entry.path().join(".git").exists() {
+                    return false;
+                }
+                let Ok(path) = entry.path().strip_prefix(&top) else { return true };
+                lock(&folders).folders.push(path.to_owned());
+                enter(path)
             })
             .threads(std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WALKERS))
             .build_parallel();
-        let found = Mutex::new((Vec::new(), Vec::new()));
         walk.run(|| {
             Box::new(|entry| {
-                // Both lists are whole after every push.
-                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                 match entry {
                     Ok(entry) if entry.file_type().is_some_and(|kind| !kind.is_dir()) => {
                         if let Ok(path) = entry.path().strip_prefix(root) {
-                            found.0.push(path.to_owned());
+                            lock(&found).files.push(path.to_owned());
                         }
                     }
                     Ok(_) => {}
-                    Err(error) => found.1.push(error.to_string()),
+                    Err(error) => lock(&found).unread.push(error.to_string()),
                 }
                 ignore::WalkState::Continue
             })
         });
-        let (mut paths, mut errors) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        // The threads find them in no order.
-        paths.sort_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
-        errors.sort();
-        (paths, errors)
+        let mut found = std::mem::take(&mut *lock(&found));
+        let by_bytes =
+            |a: &PathBuf, b: &PathBuf| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes());
+        found.files.sort_by(by_bytes);
+        found.folders.sort_by(by_bytes);
+        found.unread.sort();
+        found
     }
+}
+
+fn lock(found: &Mutex<Explored>) -> MutexGuard<'_, Explored> {
+    found.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub struct RealEnv;

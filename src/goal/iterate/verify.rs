@@ -146,7 +146,7 @@ impl Loop {
     /// What happened to the files since the last look, where that is recorded.
     fn witness(&self) {
         if let Some(witness) = &self.witness {
-            witness.look(None);
+            witness.look();
         }
     }
 

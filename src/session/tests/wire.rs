@@ -160,3 +160,12 @@ fn two_thousand_steps_cost_two_thousand_times_one() {
     let size = std::fs::metadata(lab.dir("s").join("wire.jsonl")).expect("there").len();
     assert_eq!(size, sizes.iter().sum::<u64>());
 }
+
+#[test]
+fn a_copy_that_keeps_no_attempts_has_no_wire_log() {
+    let lab = Lab::new();
+    let session = lab.create("s");
+    session.keep_no_wires();
+    assert_eq!(session.wire(&attempt(1, b"{}", 0, &[b"x"])).expect("accepted"), (0, 0));
+    assert!(!lab.dir("s").join("wire.jsonl").exists());
+}

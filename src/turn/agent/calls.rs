@@ -172,7 +172,7 @@ impl Agent {
             }
         });
         if self.parts.tools.changes(call) {
-            (self.parts.changed)(&call.id, &format!("{} `{}`", ran.tool, ran.summary));
+            (self.parts.changed)(&call.id, &ran);
         }
         if halt.why().is_some_and(|why| why != Why::Drain) && self.parts.tools.changes(call) {
             ran.status = ToolStatus::Interrupted;

@@ -7,6 +7,7 @@ mod ends;
 mod far;
 mod guards;
 #[cfg(target_os = "linux")]
+mod harmful;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod outcomes;

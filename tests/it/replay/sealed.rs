@@ -32,6 +32,18 @@ pub fn edited(file: &Path, change: impl Fn(&mut Value)) -> PathBuf {
     copy
 }
 
+/// A copy whose lines were changed and whose end is true of them, whatever they say.
+#[track_caller]
+pub fn forged(file: &Path, change: impl Fn(&mut Value)) -> PathBuf {
+    let mut lines = json_lines(file);
+    let before = lines.clone();
+    lines.iter_mut().for_each(change);
+    assert_ne!(lines, before, "the edit found its place");
+    let copy = file.with_extension("forged.jsonl");
+    seal(&copy, &mut lines);
+    copy
+}
+
 fn seal(file: &Path, lines: &mut [Value]) {
     let (end, before) = lines.split_last_mut().expect("an end");
     let mut text: String = before.iter().map(|line| format!("{line}\n")).collect();
