@@ -5,7 +5,7 @@ use crate::model::{Endpoint, KeySource};
 use crate::process;
 use crate::world::{Env, Secrets};
 
-pub(super) fn key_names<'a>(endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>) -> Vec<String> {
+pub(in crate::cli) fn key_names<'a>(endpoints: impl IntoIterator<Item = Option<&'a Endpoint>>) -> Vec<String> {
     let mut names: Vec<String> = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"]
         .iter()
         .map(|name| (*name).to_owned())
