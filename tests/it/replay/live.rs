@@ -179,7 +179,9 @@ fn a_cassette_takes_the_rest_from_the_named_commit() {
     let recording = Recording::in_place(repository(), busy(), &format!("goal: x\n{CHECKS}"));
     recording.run(0);
     let file = super::sealed::packed(&recording);
-    let live = |more: &[&str]| [&LIVE[..], more].concat();
+    let repo = |folder: &Path| LIVE.into_iter().map(str::to_owned).chain(["--repo".to_owned(), text(folder)]).collect::<Vec<_>>();
+    let really_in = |folder: &Path| really(&file, &repo(folder).iter().map(String::as_str).collect::<Vec<_>>());
+    let refused_in = |folder: &Path| refused(&file, &repo(folder).iter().map(String::as_str).collect::<Vec<_>>(), 31);
     expect_all(&really(&file, &LIVE));
 
     // The recorded path is gone, and what is named does not hold the commit.
@@ -189,10 +191,9 @@ fn a_cassette_takes_the_rest_from_the_named_commit() {
     assert!(said.contains("fetch-depth: 0") && said.contains("--repo"), "{said}");
     let other = repository();
     other.sh("git commit -q --allow-empty -m other");
-    let named = other.workspace();
-    let said = refused(&file, &live(&["--repo", named.to_str().expect("UTF-8")]), 31);
+    let said = refused_in(&other.workspace());
     assert!(said.contains("fetch-depth: 0"), "{said}");
-    expect_all(&really(&file, &live(&["--repo", elsewhere.to_str().expect("UTF-8")])));
+    expect_all(&really_in(&elsewhere));
     // A shallow clone has only the newest commit.
     std::fs::create_dir(recording.sandbox.workspace()).expect("made");
     let (from, to) = (elsewhere.display(), recording.sandbox.root().join("shallow"));
@@ -200,7 +201,11 @@ fn a_cassette_takes_the_rest_from_the_named_commit() {
         "git -C {from} add -A; git -C {from} commit -qm later; git clone -q --depth 1 file://{from} {}",
         to.display()
     ));
-    refused(&file, &live(&["--repo", to.to_str().expect("UTF-8")]), 31);
+    refused_in(&to);
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("UTF-8").to_owned()
 }
 
 /// Processes with a word in their command line.
