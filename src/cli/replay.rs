@@ -26,7 +26,8 @@ use crate::world::{RealEnv, home_dir};
 /// Replays, prints the report, and gives the exit code.
 pub fn replay(args: &ReplayArgs, dispositions: &Dispositions, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
     let reported = match args.cassette.is_some() || args.live {
-        true => retake::retake(args, dispositions, err).map(|report| (report.outcome(), written(args, &report, || report.text()))),
+        true => retake::retake(args, dispositions, err)
+            .map(|report| (report.outcome(), written(args, &report, || report.text()))),
         false => look(args, dispositions).map(|report| (report.outcome(), written(args, &report, || report.text()))),
     };
     let reported = reported.and_then(|(outcome, text)| Ok((outcome, text?)));
@@ -226,9 +227,8 @@ impl From<ReplayError> for Failure {
                 "fetch the whole history (`fetch-depth: 0` of actions/checkout, or `git fetch --unshallow`), or name a \
                  repository that has it with `--repo DIR`",
             ),
-            ReplayError::NoContent(_) => Failure::new(Outcome::Unusable, error).hint(
-                "a session's own folder holds more than its cassette; `--tools recorded` needs none of it",
-            ),
+            ReplayError::NoContent(_) => Failure::new(Outcome::Unusable, error)
+                .hint("a session's own folder holds more than its cassette; `--tools recorded` needs none of it"),
             ReplayError::OtherGoal { .. } => Failure::new(Outcome::Unusable, error)
                 .hint("`--goal` takes the goal file that was recorded, as it is today"),
             error => Failure::new(Outcome::Unusable, error),

@@ -58,7 +58,8 @@ fn without_commits(fact: &Fact, fields: &mut Map<String, Value>) {
     match fact {
         Fact::Progress(_) => drop_all(fields, &["head"]),
         Fact::End(_) => {
-            if let Some(Value::Object(changes)) = fields.get_mut("result").and_then(|result| result.get_mut("changes")) {
+            if let Some(Value::Object(changes)) = fields.get_mut("result").and_then(|result| result.get_mut("changes"))
+            {
                 drop_all(changes, &["head"]);
             }
         }

@@ -10,11 +10,11 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
+use super::ToolMode;
 use super::compare::part;
 use super::diff::{diff, guess};
 use super::finding::{Aspect, Divergence, Guess};
 use super::part::Part;
-use super::ToolMode;
 use super::track::{Track, aspect, name, track};
 use crate::event::{Lane, Outcome, Record};
 use crate::session::{Fact, Guard, Guarded, Line, Listener, Message, Purpose, Session};

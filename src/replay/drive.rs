@@ -99,10 +99,11 @@ impl Again<'_> {
             None => (Rc::new(tape), Rc::new(answers)),
             Some(live) => {
                 let real = Rc::new(Mapped::new(live.started.exec.clone(), roots.clone()));
-                let exec = Rc::new(LiveExec::new(cursor.clone(), self.ground.clone(), tape, real));
-                beside = Some(Beside { exec: exec.clone(), clock: live.real.world().clock });
+                let clock = live.real.world().clock;
+                let exec = Rc::new(LiveExec::new(cursor.clone(), self.ground.clone(), tape, real, clock.clone()));
+                beside = Some(Beside { exec: exec.clone(), clock });
                 let (cursor, ground) = (cursor.clone(), self.ground.clone());
-                (exec, Rc::new(LiveAnswers { tape: answers, cursor, ground }))
+                (exec.clone(), Rc::new(LiveAnswers { tape: answers, exec, cursor, ground }))
             }
         };
         let world = World { exec, ..world };

@@ -28,6 +28,12 @@ pub struct Turn<'a> {
     place: usize,
 }
 
+impl Turn<'_> {
+    pub const fn place(&self) -> usize {
+        self.place
+    }
+}
+
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.cursor.serve(self.place);

@@ -85,7 +85,18 @@ pub fn replay(tape: &Rc<Tape>, options: &Options) -> Result<Report, ReplayError>
     }
     let base_files = base_files(tape.facts());
     let ground = Rc::new(Ground::new(tape, &scratch.workspace, options.tools));
-    let mut whole = Whole { tape, frozen, options, scratch, endpoints, config, base_files, ground, runtime, sandbox: RefCell::default() };
+    let mut whole = Whole {
+        tape,
+        frozen,
+        options,
+        scratch,
+        endpoints,
+        config,
+        base_files,
+        ground,
+        runtime,
+        sandbox: RefCell::default(),
+    };
     let before = process::started();
     whole.all(parts, &mut report)?;
     report.sandbox = whole.sandbox.take();

@@ -305,7 +305,12 @@ impl Git {
         &self.roots.real
     }
 
-    pub(super) async fn run(&self, world: &World, args: &[&str], env: &[(String, String)]) -> Result<Vec<u8>, WorkspaceError> {
+    pub(super) async fn run(
+        &self,
+        world: &World,
+        args: &[&str],
+        env: &[(String, String)],
+    ) -> Result<Vec<u8>, WorkspaceError> {
         self.run_allowing(world, args, env, &[0]).await
     }
 

@@ -8,6 +8,7 @@ use super::super::cursor::Cursor;
 use super::super::diff::{diff, guess};
 use super::super::finding::{Aspect, Divergence, Guess};
 use super::super::ground::Ground;
+use super::LiveExec;
 use crate::tools::{Answer, Answers, ToolCall};
 use crate::world::Boxed;
 
@@ -16,13 +17,20 @@ const TELL_TIMES: [&str; 3] = ["wait", "job-output", "job-kill"];
 
 pub struct LiveAnswers {
     pub tape: TapeAnswers,
+    pub exec: Rc<LiveExec>,
     pub cursor: Rc<Cursor>,
     pub ground: Rc<Ground>,
 }
 
 impl Answers for LiveAnswers {
     fn answer<'a>(&'a self, call: &'a ToolCall) -> Boxed<'a, Answer> {
-        Box::pin(self.tape.recorded(call))
+        Box::pin(async move {
+            let answer = self.tape.recorded(call).await;
+            if let Some(place) = self.cursor.tool(&call.id) {
+                self.exec.ended_behind(place).await;
+            }
+            answer
+        })
     }
 
     fn runs_too(&self) -> bool {
@@ -35,6 +43,9 @@ impl Answers for LiveAnswers {
 
     /// The first result that differs is where the replay ends.
     fn ran(&self, call: &ToolCall, told: &Answer, real: &Answer) {
+        if self.cursor.stop.get().is_some() {
+            return;
+        }
         let times = TELL_TIMES.contains(&call.name.as_str()) && guess(&told.text, &real.text) == Some(Guess::Clock);
         let text = told.text == real.text || times;
         if text && told.status == real.status && told.marks == real.marks && told.changed == real.changed {

@@ -70,8 +70,12 @@ async fn check_out(
         match git.holds(world, commit).await {
             Ok(true) => {
                 git.clone_at(world, commit, start.git_branch.as_deref(), &scratch.top).await?;
-                std::fs::create_dir_all(&scratch.workspace)
-                    .map_err(|error| ReplayError::Scratch(scratch.workspace.clone(), error))?;
+                let workspace = &scratch.workspace;
+                let made = std::fs::create_dir_all(workspace).and_then(|()| workspace.canonicalize());
+                if made.map_err(|error| ReplayError::Scratch(workspace.clone(), error))? != *workspace {
+                    // The commit has a link there, and tools would run where that leads.
+                    return Err(ReplayError::NoContent("the recorded folder is a link in the commit".to_owned()));
+                }
                 return Ok(folder);
             }
             Ok(false) => looked.push(format!("`{}` does not hold it", folder.display())),
@@ -144,4 +148,3 @@ fn found(folder: &Path, file: &BaseFile) -> Option<Vec<u8>> {
         _ => std::fs::read(path).ok(),
     }
 }
-

@@ -164,7 +164,11 @@ impl RetakeReport {
             let _ = writeln!(out, "error: {}", one_line(error));
         }
         if self.other_requests > 0 {
-            let _ = writeln!(out, "note: {} requests are not those that the replies were recorded for", self.other_requests);
+            let _ = writeln!(
+                out,
+                "note: {} requests are not those that the replies were recorded for",
+                self.other_requests
+            );
         }
         if self.unsaid > 0 {
             let _ = writeln!(out, "note: {} steering messages were not said: the run was over before", self.unsaid);

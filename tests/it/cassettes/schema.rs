@@ -171,7 +171,8 @@ fn jobs_effects_lists_and_compactions_are_described_too() {
         .summarizer(summary())
         .judge(met());
     let case = Case::new(script, "goal: x");
-    let model = case.sandbox.model_yaml(&case.provider, "test/model-1").replace("200000", "16000").replace("8192", "1024");
+    let model =
+        case.sandbox.model_yaml(&case.provider, "test/model-1").replace("200000", "16000").replace("8192", "1024");
     let more = "record: effects\nlimits: {steps: 600, steps_per_iteration: 600, cost: unlimited}\n";
     case.sandbox.goal(&case.provider, &format!("goal: Count.\n{more}{model}"));
     case.run().expect(Outcome::Met);

@@ -38,7 +38,10 @@ fn a_session_is_packed_shown_and_verified() {
     {
         assert!(said.contains(wanted), "{wanted}: {said}");
     }
-    assert!(said.contains("step 1 (2 attempts), $") && said.contains(": First I look.") && said.contains("file-read ok"), "{said}");
+    assert!(
+        said.contains("step 1 (2 attempts), $") && said.contains(": First I look.") && said.contains("file-read ok"),
+        "{said}"
+    );
     let said = case.sandbox.run(["cassette", "show", own, "--json"]).expect_code(0).stdout;
     let shown: Value = serde_json::from_str(&said).expect("JSON");
     assert_eq!(shown["head"]["format"], "1.0");
@@ -70,7 +73,8 @@ fn what_it_cost_and_its_compactions_and_jobs_are_shown() {
         .summarizer(summary())
         .judge(met());
     let case = Case::new(script, "goal: x");
-    let model = case.sandbox.model_yaml(&case.provider, "test/model-1").replace("200000", "16000").replace("8192", "1024");
+    let model =
+        case.sandbox.model_yaml(&case.provider, "test/model-1").replace("200000", "16000").replace("8192", "1024");
     let more = "limits: {steps: 600, steps_per_iteration: 600, cost: unlimited}\n";
     case.sandbox.goal(&case.provider, &format!("goal: Count.\n{more}{model}"));
     let ended = case.run().expect(Outcome::Met);

@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::support::{Recording, Replayed, assert_left_nothing, really, refused};
-use crate::provider::{Reply, Script};
-use crate::resume::support::{alive, eventually};
+use crate::provider::{Gate, Reply, Script};
+use crate::resume::support::{LASTING, alive, eventually};
 use crate::sandbox::{PATIENCE, Sandbox};
 
 const LIVE: [&str; 3] = ["--tools", "live", "--trust"];
@@ -80,10 +80,7 @@ fn a_workspace_without_git_and_files_that_were_never_looked_at() {
     let sandbox = Sandbox::new();
     sandbox.write("data/one.txt", "1\n");
     sandbox.write("data/run.sh", "cat data/one.txt; echo $1 > made.txt\n");
-    let script = Script::new()
-        .agent(Reply::bash("sh data/run.sh x; ls"))
-        .agent(Reply::complete("done"))
-        .judge(met());
+    let script = Script::new().agent(Reply::bash("sh data/run.sh x; ls")).agent(Reply::complete("done")).judge(met());
     let recording = Recording::in_place(sandbox, script, "goal: x\n");
     recording.run(0);
     recording.sandbox.sh("rm -r data made.txt");
@@ -179,7 +176,9 @@ fn a_cassette_takes_the_rest_from_the_named_commit() {
     let recording = Recording::in_place(repository(), busy(), &format!("goal: x\n{CHECKS}"));
     recording.run(0);
     let file = super::sealed::packed(&recording);
-    let repo = |folder: &Path| LIVE.into_iter().map(str::to_owned).chain(["--repo".to_owned(), text(folder)]).collect::<Vec<_>>();
+    let repo = |folder: &Path| {
+        LIVE.into_iter().map(str::to_owned).chain(["--repo".to_owned(), text(folder)]).collect::<Vec<_>>()
+    };
     let really_in = |folder: &Path| really(&file, &repo(folder).iter().map(String::as_str).collect::<Vec<_>>());
     let refused_in = |folder: &Path| refused(&file, &repo(folder).iter().map(String::as_str).collect::<Vec<_>>(), 31);
     expect_all(&really(&file, &LIVE));
@@ -245,6 +244,69 @@ fn a_job_is_waited_for_as_long_as_it_takes() {
         .agent(Reply::complete("done"))
         .judge(met());
     let recording = Recording::in_place(repository(), script, "goal: x\n");
+    recording.run(0);
+    expect_all(&live(&recording));
+}
+
+#[test]
+fn a_job_that_ended_while_the_model_thought_is_waited_for() {
+    let gate = Gate::new();
+    let script = Script::new()
+        .agent(Reply::call("bash", json!({"command": "sleep 0.4; echo made > made.txt", "run_in_background": true})))
+        .agent(Reply::bash("echo beside").held(&gate))
+        .agent(Reply::bash("cat made.txt"))
+        .agent(Reply::complete("done"))
+        .judge(met());
+    let recording = Recording::in_place(repository(), script, "goal: x\n");
+    let running = recording.sandbox.spawn(["run", "--goal", recording.goal.to_str().expect("UTF-8")]);
+    eventually("the job is over", || recording.sandbox.exists("made.txt") && with("echo made > made.txt").is_empty());
+    gate.release();
+    running.wait(PATIENCE).expect_code(0);
+    let lines = recording.sandbox.session_lines();
+    assert!(lines.iter().any(|line| line["kind"] == "delivery"), "its end was delivered");
+    expect_all(&live(&recording));
+}
+
+#[test]
+fn a_run_that_was_stopped_in_a_command_and_its_resume() {
+    let script = Script::new()
+        .agent(Reply::bash("echo one >> a.txt"))
+        .agent(Reply::bash(LASTING))
+        .agent(Reply::bash("cat a.txt"))
+        .agent(Reply::complete("done"))
+        .judge(met());
+    let recording = Recording::in_place(repository(), script, "goal: x\n");
+    let running = recording.sandbox.spawn(["run", "--goal", recording.goal.to_str().expect("UTF-8")]);
+    eventually("the command has begun", || recording.sandbox.exists("pids"));
+    running.signal(Signal::TERM);
+    running.wait(PATIENCE);
+    live(&recording).expect_same();
+    recording.sandbox.run(["run", "--resume", "latest"]).expect_code(0);
+    let replayed = live(&recording);
+    replayed.expect_same();
+    assert_eq!(replayed.report["runs"], 2);
+}
+
+#[test]
+fn what_a_check_says_about_time_is_no_difference_and_its_ending_is() {
+    let root = Sandbox::new();
+    let flag = root.write("flag", "");
+    let check = format!("test -e {} && echo done in 0.$(date +%N)s", flag.display());
+    let script = Script::new().agent(Reply::complete("x")).judge(met());
+    let recording = Recording::in_place(repository(), script, &format!("goal: x\nchecks: ['{check}']\n"));
+    recording.run(0);
+    expect_all(&live(&recording));
+    std::fs::remove_file(&flag).expect("it is there");
+    let replayed = live(&recording);
+    let first = replayed.first();
+    assert!(first["text"].as_str().is_some_and(|text| text.contains("exits with 1")), "{first:#}");
+}
+
+#[test]
+fn setup_runs_too_for_what_git_ignores() {
+    let script = Script::new().agent(Reply::bash("cat ignored")).agent(Reply::complete("x")).judge(met());
+    let goal = "goal: x\nsetup: ['echo made > ignored; date +%N']\n";
+    let recording = Recording::in_place(repository(), script, goal);
     recording.run(0);
     expect_all(&live(&recording));
 }

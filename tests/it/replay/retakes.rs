@@ -66,35 +66,34 @@ fn against_its_own_replies_it_is_the_same() {
 
 #[test]
 fn against_other_replies_the_tools_are_laid_side_by_side() {
-    let other = Script::new()
-        .agent(Reply::bash("echo other > a.txt"))
-        .agent(Reply::complete("done"))
-        .judge(met());
+    let other = Script::new().agent(Reply::bash("echo other > a.txt")).agent(Reply::complete("done")).judge(met());
     let (_other, file) = recorded(other);
     let (recording, _) = recorded(script());
     let file = file.to_str().expect("UTF-8");
     let report = report(&retake(&recording, &["--cassette", file, "--trust"]), 30);
     assert_eq!((&report["same_tools"], &report["same_outcome"]), (&json!(false), &json!(true)));
     let said = recording.sandbox.run(["replay", "latest", "--cassette", file, "--trust"]).expect_code(30).stdout;
-    for line in ["another tool sequence, the same outcome", "+ bash \"echo other > a.txt\" ok", "- file-read a.txt ok"] {
+    for line in ["another tool sequence, the same outcome", "+ bash \"echo other > a.txt\" ok", "- file-read a.txt ok"]
+    {
         assert!(said.contains(line), "{line}: {said}");
     }
 }
 
 #[test]
 fn a_cassette_that_ends_too_early_is_another_outcome() {
-    let short = Script::new().agent(Reply::bash("echo one > a.txt; cat start.txt")).agent(Reply::complete("x")).judge(met());
-    let (_other, file) = recorded(short);
-    let longer = Script::new()
-        .agent(Reply::bash("echo one > a.txt; cat start.txt"))
-        .agent(Reply::complete("done"))
-        .judge(Reply::verdict("unmet", "no", "more"))
-        .agent(Reply::complete("done"))
-        .judge(met());
-    let (recording, _) = recorded(longer);
-    // Its one verdict is `met`: the session is over earlier.
+    let unmet = || Reply::verdict("unmet", "no", "more");
+    let turn = |script: Script| script.agent(Reply::bash("echo one >> a.txt")).agent(Reply::complete("done"));
+    let sandbox = Sandbox::new();
+    let short = Recording::in_place(sandbox, turn(Script::new()).judge(unmet()), "goal: x\nlimits: {iterations: 1}\n");
+    short.run(10);
+    let file = super::sealed::packed(&short);
+    let longer = turn(turn(Script::new())).judge(unmet()).judge(met());
+    let recording = Recording::new(longer, "goal: x\n");
+    recording.run(0);
+    recording.sandbox.sh("rm a.txt");
     let report = report(&retake(&recording, &["--cassette", file.to_str().expect("UTF-8"), "--trust"]), 30);
-    assert_eq!((&report["now"]["iterations"], &report["original"]["iterations"]), (&json!(1), &json!(2)), "{report:#}");
+    assert_eq!((&report["original"]["outcome"], &report["now"]["outcome"]), (&json!("met"), &json!("unusable")));
+    assert!(report["now"]["error"].as_str().is_some_and(|error| error.contains("agent call 3")), "{report:#}");
 }
 
 #[test]
@@ -136,16 +135,13 @@ fn a_session_whose_model_is_a_cassette_names_no_live_one() {
 
 #[test]
 fn live_it_is_priced_and_reported_beside_the_original() {
-    let twice = script()
-        .agent(Reply::bash("echo two > a.txt"))
-        .agent(Reply::complete("done"))
-        .judge(met());
+    let twice = script().agent(Reply::bash("echo two > a.txt")).agent(Reply::complete("done")).judge(met());
     let (recording, _) = recorded(twice);
     let asked = recording.provider.requests().len();
     let report = report(&retake(&recording, &["--live", "--yes"]), 30);
     assert_eq!(recording.provider.requests().len(), asked + 3, "agent, agent, judge");
     assert_eq!((&report["same_tools"], &report["same_outcome"]), (&json!(false), &json!(true)), "{report:#}");
-    assert_eq!(report["against"], json!({"model": "test/model-1"}), "{report:#}");
+    assert_eq!(report["against"], json!({"model": "own/test/model-1"}), "{report:#}");
     assert!(report["now"]["cost_usd"].as_f64() > Some(0.0), "{report:#}");
     assert!(report["now"]["cost_usd"].as_f64() < report["original"]["cost_usd"].as_f64(), "{report:#}");
     let checks = recording.provider.requests()[asked].text().to_owned();
@@ -154,7 +150,8 @@ fn live_it_is_priced_and_reported_beside_the_original() {
 
 #[test]
 fn live_it_keeps_the_goals_limits() {
-    let script = script().agent(Reply::bash("echo again >> a.txt").forever());
+    let unmet = Reply::verdict("unmet", "no", "more");
+    let script = script().agent(Reply::bash("echo again >> a.txt").forever()).judge(unmet.forever());
     let sandbox = Sandbox::new();
     sandbox.write("start.txt", "");
     let goal = "goal: x\nchecks: ['test -f a.txt']\nlimits: {steps: 5}\n";
@@ -163,7 +160,7 @@ fn live_it_keeps_the_goals_limits() {
     recording.sandbox.sh("rm a.txt");
     let report = report(&retake(&recording, &["--live", "--yes"]), 30);
     assert_eq!(report["now"]["steps"], 5, "{report:#}");
-    assert_ne!(report["now"]["outcome"], "met", "{report:#}");
+    assert_eq!(report["now"]["outcome"], "unmet", "{report:#}");
 }
 
 #[test]

@@ -7,9 +7,7 @@ use crate::provider::{Reply, Script};
 
 fn script() -> Script {
     Script::new()
-        .agent(
-            Reply::bash("echo one > a.txt").and_call("file-write", json!({"path": "b.txt", "content": "b"})),
-        )
+        .agent(Reply::bash("echo one > a.txt").and_call("file-write", json!({"path": "b.txt", "content": "b"})))
         .agent(Reply::complete("done"))
 }
 
