@@ -226,15 +226,19 @@ impl Exec for LiveExec {
     }
 
     /// A job whose end the recorded loop had not seen here yet runs on, whatever it does: deliveries stand on the
-    /// logical clock.
+    /// logical clock. One that ended as recorded took as long.
     fn jobs(&self) -> Vec<JobInfo> {
         self.cursor.stir();
         let told = self.tape.stand();
         let mut jobs = self.real.jobs();
         for job in &mut jobs {
-            let lives = told.iter().find(|other| other.id == job.id).is_none_or(|other| other.state.alive());
-            if !job.state.alive() && lives {
-                (job.state, job.ended) = (JobState::Running, None);
+            if job.state.alive() {
+                continue;
+            }
+            match told.iter().find(|other| other.id == job.id && !other.state.alive()) {
+                None => (job.state, job.ended) = (JobState::Running, None),
+                Some(told) if told.state == job.state => (job.started, job.ended) = (told.started, told.ended),
+                Some(_) => {}
             }
         }
         jobs
