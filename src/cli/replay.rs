@@ -120,13 +120,11 @@ fn untrusted(what: &str) -> Failure {
 /// A goal file as it is today, with all that is laid over it.
 fn today(goal: &Path, tape: &Tape) -> Result<Today, Failure> {
     let env = RealEnv;
-    let loaded = load(
-        &GoalSource::File(goal.to_owned()),
-        &Overrides::default(),
-        &env,
-        home_dir(&env).as_deref(),
-        &current_dir()?,
-    );
+    // However it was named: what it names itself is stored with its own folder before it.
+    let folder = goal.parent().and_then(|folder| current_dir().ok()?.join(folder).canonicalize().ok());
+    let named = folder.zip(goal.file_name()).map_or_else(|| goal.to_owned(), |(folder, name)| folder.join(name));
+    let loaded =
+        load(&GoalSource::File(named), &Overrides::default(), &env, home_dir(&env).as_deref(), &current_dir()?);
     let config = loaded.map_err(|problems| problems_of(&problems))?.config;
     let endpoints = endpoints(tape);
     let secrets = secrets(&config, endpoints.iter().map(Some), &env);
