@@ -130,9 +130,8 @@ impl Listener for Heads {
     fn event(&self, _record: &Record) {}
 
     fn fact(&self, line: &Line) {
-        if !(self.scratch.repository && self.scratch.told)
-            || !matches!(line.fact, Fact::Turn { .. } | Fact::Halted { .. } | Fact::Interrupted { .. })
-        {
+        let told = self.scratch.repository && self.scratch.told;
+        if !told || !matches!(line.fact, Fact::Turn { .. } | Fact::Halted { .. } | Fact::Interrupted { .. }) {
             return;
         }
         let part = &self.cursor.part;

@@ -44,24 +44,30 @@ fn renamed(text: &[u8], from: &Path, to: &Path) -> Vec<u8> {
     if from == to || from.len() < 2 || text.len() < from.len() {
         return text.to_owned();
     }
-    let in_name = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte));
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
     while at < text.len() {
-        let behind = at + from.len();
-        let found = text[at..].starts_with(from)
-            && !in_name(at.checked_sub(1).and_then(|before| text.get(before)))
-            && !in_name(text.get(behind))
-            && !(text.get(behind) == Some(&b'.') && in_name(text.get(behind + 1)));
-        if found {
+        if text[at..].starts_with(from) && ends_names(text, at, at + from.len()) {
             out.extend_from_slice(to);
-            at = behind;
+            at += from.len();
         } else {
             out.push(text[at]);
             at += 1;
         }
     }
     out
+}
+
+/// Whether no name goes on before one place and behind another.
+fn ends_names(text: &[u8], before: usize, behind: usize) -> bool {
+    let in_name = |at: Option<usize>| {
+        at.and_then(|at| text.get(at)).is_some_and(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte))
+    };
+    if in_name(before.checked_sub(1)) || in_name(Some(behind)) {
+        return false;
+    }
+    // A full stop, or the ending of another file's name.
+    text.get(behind) != Some(&b'.') || !in_name(Some(behind + 1))
 }
 
 impl Exec for Mapped {
