@@ -1,10 +1,10 @@
 //! What spettro costs beside the work itself, as ratios to a minimal client in one run.
 //!
 //! `ci/bench [--strict] [--rounds N] [--only-compaction] [--only-cassette] [--only-wires] [--spettro FILE]`. Both
-//! clients talk to a loopback provider of this process that serves them in turns of a few steps, so that the machine's moods hit both.
-//! Times are taken at the provider: from the last byte of a reply to the first byte of the request that follows. Exits
-//! with 0 whatever it finds, with 1 if `--strict` is given and a limit is passed, and with 2 when nothing could be
-//! measured.
+//! clients talk to a loopback provider of this process that serves them in turns of a few steps, so that the machine's
+//! moods hit both. Times are taken at the provider: from the last byte of a reply to the first byte of the request that
+//! follows. Exits with 0 whatever it finds, with 1 if `--strict` is given and a limit is passed, and with 2 when nothing
+//! could be measured.
 
 #![allow(clippy::disallowed_methods, reason = "a program of its own: time and processes are what it measures")]
 

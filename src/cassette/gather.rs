@@ -17,8 +17,8 @@ use crate::workspace::{BASE_FILE, Base};
 const ENDPOINT_FIELDS: [&str; 8] =
     ["provider", "model", "wire", "local", "window_tokens", "max_output_tokens", "reasoning_effort", "price"];
 
-/// Reads a session's folder.
-pub(super) fn gather(dir: &Path) -> Result<Tape, CassetteError> {
+/// Reads a session's folder; with `whole` all contents of its base, else those that its own tools looked at.
+pub(super) fn gather(dir: &Path, whole: bool) -> Result<Tape, CassetteError> {
     let (header, facts) = Session::read(dir)?;
     let unpackable = |reason: String| CassetteError::Unpackable { session: header.id.clone(), reason };
     let mut assembly = Assembly::default();
@@ -43,7 +43,7 @@ pub(super) fn gather(dir: &Path) -> Result<Tape, CassetteError> {
     if let (Some(base), Some(blobs)) = (&mut base, &mut blobs) {
         base.git_commit = head.source.as_ref().and_then(|source| source.git_commit.clone());
         let touched = touched(base, &facts);
-        blobs.retain(|sha256, _| touched.contains(sha256));
+        blobs.retain(|sha256, _| whole || touched.contains(sha256));
     }
     let has = [("facts", true), ("wire", true), ("spool", !spool_ids(&facts).is_empty()), ("base", base.is_some())];
     head.parts = has.into_iter().filter(|(_, has)| *has).map(|(part, _)| part.to_owned()).collect();

@@ -31,7 +31,7 @@ pub use pack::{Pack, Packed, Parts, lint, pack};
 pub use player::{Mismatch, Player};
 pub use read::lint_file;
 pub use recorder::{Places, Recorder};
-pub use records::{End, FORMAT, GoalText, Head, Source};
+pub use records::{CassetteLine, End, FORMAT, GoalText, Head, Source};
 pub use tape::{Attempt, Exchange, Request, Tape};
 
 use crate::session::{Fact, Line};

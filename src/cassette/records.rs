@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -21,7 +22,7 @@ pub(super) const MAJOR: u64 = 1;
 
 /// The first line: what is recorded, and where it comes from. The frozen sources and the configuration stand in the
 /// session's own `frozen` fact, which follows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Head {
     /// `1.0`.
     pub format: String,
@@ -41,14 +42,14 @@ pub struct Head {
 }
 
 /// The goal that the replies were given for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GoalText {
     pub name: String,
     pub text: String,
 }
 
 /// What a replay pins.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Source {
     /// The session's id.
     pub session: String,
@@ -68,8 +69,8 @@ pub struct Source {
 }
 
 /// One call's reply, in the bytes that came.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Reply {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Reply {
     pub lane: Lane,
     /// Counts the lane's replies from 1 without gaps.
     pub n: u64,
@@ -83,16 +84,16 @@ pub(super) struct Reply {
 }
 
 /// A piece of a spooled output. Pieces of one output follow one another, from offset 0 on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SpoolPiece {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SpoolPiece {
     pub id: u64,
     pub at: u64,
     pub body: Blob,
 }
 
 /// One path of the base.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct BaseRow {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BaseRow {
     pub path: Blob,
     pub kind: BaseKind,
     pub bytes: u64,
@@ -100,8 +101,8 @@ pub(super) struct BaseRow {
 }
 
 /// A piece of a content of the base. Pieces of one content follow one another, from offset 0 on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct BlobPiece {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BlobPiece {
     pub sha256: String,
     pub at: u64,
     pub body: Blob,
@@ -109,12 +110,13 @@ pub(super) struct BlobPiece {
 
 /// The last line. Its `sha256` stands at its very end and is of every byte of the file before it, those of this line
 /// included.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct End {
     /// Records by type.
     pub counts: BTreeMap<String, u64>,
     /// Of the session's last run; null when that had not ended.
     #[serde(deserialize_with = "Option::deserialize")]
+    #[schemars(required)]
     pub outcome: Option<Outcome>,
     /// Digest of what happened, without what may differ between two runs of the same thing. Absent with replies only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,6 +156,23 @@ impl Record {
             Record::End(_) => "end",
         }
     }
+}
+
+/// One line of a cassette in plain lines: `head` first, `end` last, and between them `fact`, `wire`, `spool`, `base`
+/// and `blob` in this order, or `reply` alone.
+///
+/// For its schema alone: what is read is a [`Record`].
+#[derive(JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum CassetteLine {
+    Head(Head),
+    Fact(Line),
+    Wire(WireLine),
+    Reply(Reply),
+    Spool(SpoolPiece),
+    Base(BaseRow),
+    Blob(BlobPiece),
+    End(End),
 }
 
 /// Writes one record as a line.

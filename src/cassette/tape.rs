@@ -113,7 +113,16 @@ impl Tape {
     /// # Errors
     /// A session that cannot be read, or whose wire log lacks what its facts name.
     pub fn of_session(dir: &Path) -> Result<Tape, CassetteError> {
-        super::gather::gather(dir)
+        super::gather::gather(dir, false)
+    }
+
+    /// As [`Tape::of_session`], with every content of the workspace that the session keeps, not only those that its own
+    /// tools looked at.
+    ///
+    /// # Errors
+    /// As [`Tape::of_session`].
+    pub fn of_whole_session(dir: &Path) -> Result<Tape, CassetteError> {
+        super::gather::gather(dir, true)
     }
 
     /// Reads a cassette whole and checks it.

@@ -161,6 +161,8 @@ pub enum SchemaOf {
     Result,
     /// A line of a session's log
     Facts,
+    /// A line of a cassette in plain lines
+    Cassette,
 }
 
 #[derive(Debug, Clone, Args)]

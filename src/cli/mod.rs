@@ -59,7 +59,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
     let (mut out, mut err) = (io::stdout(), io::stderr());
     let ended = match &cli.verb {
         Verb::Run(args) => return run::run(args, dispositions),
-        Verb::Replay(args) => return replay::replay(args, &mut out, &mut err),
+        Verb::Replay(args) => return replay::replay(args, dispositions, &mut out, &mut err),
         Verb::Zygote => return Outcome::Usage.into(),
         Verb::Help(args) => help::help(args, &mut out, &mut err).map_err(Failure::from),
         Verb::Validate(args) => validate(args, &mut out, &mut err),
@@ -112,6 +112,7 @@ fn schema(of: SchemaOf, out: &mut dyn Write) -> Result<Outcome, Failure> {
         SchemaOf::Events => schema::events(),
         SchemaOf::Result => schema::result(),
         SchemaOf::Facts => schema::facts(),
+        SchemaOf::Cassette => schema::cassette(),
     };
     writeln!(out, "{}", text.trim_end())?;
     Ok(Outcome::Met)

@@ -1,25 +1,41 @@
-//! `spettro replay`: a recorded session run again, hermetically.
+//! `spettro replay`: a recorded session run again, hermetically unless it is asked for otherwise.
+
+mod real;
+mod retake;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use serde::Serialize;
+
+use self::real::Machine;
 use super::args::{ReplayArgs, ReportFormat};
 use super::failure::Failure;
 use super::live::Shelf;
-use super::run::Exit;
+use super::run::{Exit, current_dir, secrets};
 use crate::cassette::Tape;
 use crate::event::Outcome;
-use crate::replay::{Chunks, Options, ReplayError, Report, replay as again};
+use crate::goal::{GoalSource, Overrides, Problem, load};
+use crate::model::Endpoint;
+use crate::process::Dispositions;
+use crate::replay::{Chunks, Options, Real, ReplayError, Report, Today, ToolMode, replay as again};
+use crate::world::{RealEnv, home_dir};
 
 /// Replays, prints the report, and gives the exit code.
-pub fn replay(args: &ReplayArgs, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
-    let outcome = match look(args) {
-        Ok(report) => match print(args, &report, out) {
-            Ok(()) => report.outcome(),
+pub fn replay(args: &ReplayArgs, dispositions: &Dispositions, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
+    let reported = match args.cassette.is_some() || args.live {
+        true => retake::retake(args, dispositions, err)
+            .map(|report| (report.outcome(), written(args, &report, || report.text()))),
+        false => look(args, dispositions).map(|report| (report.outcome(), written(args, &report, || report.text()))),
+    };
+    let reported = reported.and_then(|(outcome, text)| Ok((outcome, text?)));
+    let outcome = match reported {
+        Ok((outcome, text)) => match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => outcome,
             // A reader that went away has seen enough.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => report.outcome(),
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => outcome,
             Err(error) => say(&Failure::new(Outcome::Environment, error), err),
         },
         Err(failure) => say(&failure, err),
@@ -41,9 +57,30 @@ fn say(failure: &Failure, err: &mut dyn Write) -> Outcome {
     failure.outcome
 }
 
-fn look(args: &ReplayArgs) -> Result<Report, Failure> {
-    let tape = Rc::new(tape(args)?);
+fn look(args: &ReplayArgs, dispositions: &Dispositions) -> Result<Report, Failure> {
+    let tools: ToolMode = args.tools.into();
+    let live = tools == ToolMode::Live;
+    if live && !args.trust {
+        return Err(untrusted("`--tools live` runs the recorded commands"));
+    }
+    if live && args.perturb {
+        return Err(Failure::usage("`--perturb` goes with `--tools recorded` or `stub`: what really runs feels it"));
+    }
+    for (flag, given) in [("--trust", args.trust), ("--repo", args.repo.is_some())] {
+        if given && !live {
+            return Err(Failure::usage(format!("`{flag}` goes with `--tools live`, `--cassette` or `--live`")));
+        }
+    }
+    let tape = Rc::new(tape(args, live)?);
+    let today = args.goal.as_deref().map(|goal| today(goal, &tape)).transpose()?;
+    let real: Option<Rc<dyn Real>> = match live {
+        true => Some(Rc::new(Machine::new(args, &tape, dispositions)?)),
+        false => None,
+    };
     let options = Options {
+        tools,
+        real,
+        today,
         faults: args.faults.into(),
         chunks: args.chunks,
         from_tape: args.from_tape.iter().map(|part| (*part).into()).collect(),
@@ -73,6 +110,35 @@ fn look(args: &ReplayArgs) -> Result<Report, Failure> {
         report.vary("in another folder".to_owned(), &other);
     }
     Ok(report)
+}
+
+fn untrusted(what: &str) -> Failure {
+    Failure::usage(format!("{what}, and a recording is not to be trusted"))
+        .hint("`--trust` lets them run: in the recorded sandbox, in a scratch copy of the workspace")
+}
+
+/// A goal file as it is today, with all that is laid over it.
+fn today(goal: &Path, tape: &Tape) -> Result<Today, Failure> {
+    let env = RealEnv;
+    // However it was named: what it names itself is stored with its own folder before it.
+    let folder = goal.parent().and_then(|folder| current_dir().ok()?.join(folder).canonicalize().ok());
+    let named = folder.zip(goal.file_name()).map_or_else(|| goal.to_owned(), |(folder, name)| folder.join(name));
+    let loaded =
+        load(&GoalSource::File(named), &Overrides::default(), &env, home_dir(&env).as_deref(), &current_dir()?);
+    let config = loaded.map_err(|problems| problems_of(&problems))?.config;
+    let endpoints = endpoints(tape);
+    let secrets = secrets(&config, endpoints.iter().map(Some), &env);
+    Ok(Today { config, secrets })
+}
+
+fn problems_of(problems: &[Problem]) -> Failure {
+    Failure::usage(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+/// The endpoints of a session, for the names of their keys.
+fn endpoints(tape: &Tape) -> Vec<Endpoint> {
+    let stored = tape.frozen().into_iter().flat_map(|frozen| frozen.endpoints.values());
+    stored.filter_map(|endpoint| serde_json::from_value(endpoint.clone()).ok()).collect()
 }
 
 fn umask(mask: rustix::fs::Mode) -> rustix::fs::Mode {
@@ -109,7 +175,8 @@ fn temporary() -> PathBuf {
     std::env::temp_dir()
 }
 
-fn tape(args: &ReplayArgs) -> Result<Tape, Failure> {
+/// The recording; `whole`: with all that is known of the workspace.
+fn tape(args: &ReplayArgs, whole: bool) -> Result<Tape, Failure> {
     let path = &args.recording;
     if path.is_file() {
         return Ok(if args.allow_incomplete { Tape::of_incomplete_file(path)? } else { Tape::of_file(path)? });
@@ -118,7 +185,7 @@ fn tape(args: &ReplayArgs) -> Result<Tape, Failure> {
         true => path.clone(),
         false => session(args, path)?,
     };
-    Ok(Tape::of_session(&dir)?)
+    Ok(if whole { Tape::of_whole_session(&dir)? } else { Tape::of_session(&dir)? })
 }
 
 fn session(args: &ReplayArgs, name: &Path) -> Result<PathBuf, Failure> {
@@ -130,15 +197,15 @@ fn session(args: &ReplayArgs, name: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-fn print(args: &ReplayArgs, report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
+/// What stdout carries of a report.
+fn written(args: &ReplayArgs, report: &impl Serialize, text: impl Fn() -> String) -> Result<String, Failure> {
     match args.output_format {
-        ReportFormat::Text => write!(out, "{}", report.text())?,
-        ReportFormat::Json => {
-            serde_json::to_writer(&mut *out, report)?;
-            writeln!(out)?;
-        }
+        ReportFormat::Text => Ok(text()),
+        ReportFormat::Json => match serde_json::to_string(report) {
+            Ok(json) => Ok(json + "\n"),
+            Err(error) => Err(Failure::new(Outcome::Internal, error)),
+        },
     }
-    out.flush()
 }
 
 impl From<ReplayError> for Failure {
@@ -151,6 +218,17 @@ impl From<ReplayError> for Failure {
             ReplayError::Inside(_) => {
                 Failure::new(Outcome::Environment, error).hint("set `TMPDIR` to a folder outside of any repository")
             }
+            ReplayError::Stopped(outcome) => Failure::new(outcome, error),
+            ReplayError::Real(cause) => cause.into(),
+            ReplayError::Workspace(error) => error.into(),
+            ReplayError::NoCommit { .. } => Failure::new(Outcome::Unusable, error).hint(
+                "fetch the whole history (`fetch-depth: 0` of actions/checkout, or `git fetch --unshallow`), or name a \
+                 repository that has it with `--repo DIR`",
+            ),
+            ReplayError::NoContent(_) => Failure::new(Outcome::Unusable, error)
+                .hint("a session's own folder holds more than its cassette; `--tools recorded` needs none of it"),
+            ReplayError::OtherGoal { .. } => Failure::new(Outcome::Unusable, error)
+                .hint("`--goal` takes the goal file that was recorded, as it is today"),
             error => Failure::new(Outcome::Unusable, error),
         }
     }

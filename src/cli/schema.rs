@@ -1,8 +1,9 @@
-//! `spettro schema events|result|facts`: JSON Schemas, generated from the types that are written.
+//! `spettro schema events|result|facts|cassette`: JSON Schemas, generated from the types that are written.
 
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
+use crate::cassette::CassetteLine;
 use crate::event::{Record, RunResult};
 use crate::session::{Header, Line};
 
@@ -27,6 +28,11 @@ pub fn result() -> String {
 /// One line of `session.jsonl`.
 pub fn facts() -> String {
     pretty(&schema_for!(SessionLine))
+}
+
+/// One line of a cassette.
+pub fn cassette() -> String {
+    pretty(&schema_for!(CassetteLine))
 }
 
 fn pretty(schema: &Schema) -> String {
@@ -129,6 +135,16 @@ mod tests {
             assert!(found.contains(kind), "{kind} is missing: {found:?}");
         }
         assert!(value["$defs"]["Header"]["properties"]["workspace"].is_object());
+    }
+
+    #[test]
+    fn the_cassette_schema_knows_every_record() {
+        let (value, found) = schema(&cassette());
+        for kind in ["head", "fact", "wire", "reply", "spool", "base", "blob", "end"] {
+            assert!(found.contains(kind), "{kind} is missing: {found:?}");
+        }
+        assert!(required(&value["$defs"]["End"]).contains(&"outcome"), "null is written too");
+        assert!(required(&value["$defs"]["Head"]).contains(&"format"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub struct TapeAnswers {
 }
 
 impl TapeAnswers {
-    async fn recorded(&self, call: &ToolCall) -> Answer {
+    pub async fn recorded(&self, call: &ToolCall) -> Answer {
         let cursor = &self.cursor;
         let Some(place) = cursor.tool(&call.id) else {
             let text = format!("the recording holds no end of the tool call `{}`", call.id);

@@ -56,6 +56,22 @@ impl TapeClock {
     }
 }
 
+impl TapeClock {
+    /// Whether somebody sleeps.
+    pub fn is_slept_on(&self) -> bool {
+        !self.sleeps.borrow().is_empty()
+    }
+
+    /// So much time has really passed: sleeps that end in it end.
+    pub fn flow(&self, passed: Duration) {
+        let now = self.elapsed.get() + passed;
+        while self.sleeps.borrow().first_key_value().is_some_and(|((until, _), _)| *until <= now) {
+            self.pass();
+        }
+        self.elapsed.set(now);
+    }
+}
+
 /// The note that little time is left.
 fn says_time(fact: &Fact) -> bool {
     matches!(fact, Fact::Message(Message::Operator { text }) if text.starts_with("More than 90 % of the time "))

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::ToolMode;
 use crate::session::{Edit, Fact};
 
 /// Where two values part.
@@ -14,17 +15,17 @@ pub struct Parting {
 }
 
 /// `None` when the facts say the same.
-pub fn part(recorded: &Fact, now: &Fact) -> Option<Parting> {
+pub fn part(recorded: &Fact, now: &Fact, tools: ToolMode) -> Option<Parting> {
     if let (Fact::Message(recorded), Fact::Message(now)) = (recorded, now)
         && recorded == now
     {
         return None;
     }
-    differ("", &reduced(recorded), &reduced(now))
+    differ("", &reduced(recorded, tools), &reduced(now, tools))
 }
 
 /// A fact without what two runs of the same thing need not share.
-fn reduced(fact: &Fact) -> Value {
+fn reduced(fact: &Fact, tools: ToolMode) -> Value {
     let mut value = match fact {
         Fact::Prune(prune) => {
             let mut prune = (**prune).clone();
@@ -45,8 +46,25 @@ fn reduced(fact: &Fact) -> Value {
     .unwrap_or_default();
     if let Value::Object(fields) = &mut value {
         strip(fact, fields);
+        if tools == ToolMode::Live {
+            without_commits(fact, fields);
+        }
     }
     value
+}
+
+/// A commit that is really made has the time of now in its id.
+fn without_commits(fact: &Fact, fields: &mut Map<String, Value>) {
+    match fact {
+        Fact::Progress(_) => drop_all(fields, &["head"]),
+        Fact::End(_) => {
+            if let Some(Value::Object(changes)) = fields.get_mut("result").and_then(|result| result.get_mut("changes"))
+            {
+                drop_all(changes, &["head"]);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// An edit without the entry that it names: entries are numbered by their lines, and those differ.
@@ -192,15 +210,15 @@ mod tests {
 
     #[test]
     fn the_first_difference_is_named() {
-        assert_eq!(part(&said("a"), &said("a")), None);
-        let parting = part(&said("a"), &said("b")).expect("they differ");
+        assert_eq!(part(&said("a"), &said("a"), ToolMode::Recorded), None);
+        let parting = part(&said("a"), &said("b"), ToolMode::Recorded).expect("they differ");
         assert_eq!((&*parting.pointer, &*parting.recorded, &*parting.now), ("/text", "a", "b"));
     }
 
     #[test]
     fn durations_do_not_count_and_names_with_slashes_are_escaped() {
         let exit = |duration_ms| Fact::JobExited { job: "job-1".into(), state: "exited with 0".into(), duration_ms };
-        assert_eq!(part(&exit(1), &exit(2)), None);
+        assert_eq!(part(&exit(1), &exit(2), ToolMode::Recorded), None);
         let (one, two) = (serde_json::json!({"a": [{"x": 1}, 2]}), serde_json::json!({"a": [2, {"x": 1}]}));
         let parting = differ("", &one, &two).expect("they differ");
         assert_eq!((&*parting.pointer, &*parting.recorded, &*parting.now), ("/a", "{\"x\":1}\n2", "2\n{\"x\":1}"));

@@ -10,17 +10,20 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
+use super::ToolMode;
 use super::compare::part;
 use super::diff::{diff, guess};
 use super::finding::{Aspect, Divergence, Guess};
 use super::part::Part;
 use super::track::{Track, aspect, name, track};
-use crate::event::{Lane, Record};
+use crate::event::{Lane, Outcome, Record};
 use crate::session::{Fact, Guard, Guarded, Line, Listener, Message, Purpose, Session};
 
 /// Why a replayed run was not driven to its own end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
+    /// A signal: nothing of it is the recording's.
+    Signal(Outcome),
     /// What would follow has nothing to do with the recording any more.
     Diverged,
     /// The recording ends in the middle.
@@ -32,6 +35,7 @@ type Commands = BTreeMap<(Purpose, String), VecDeque<(usize, usize)>>;
 
 pub struct Cursor {
     pub part: Part,
+    pub tools: ToolMode,
     /// Counts the session's runs from 1.
     run: u64,
     done: RefCell<Vec<bool>>,
@@ -67,12 +71,13 @@ struct Outside {
 }
 
 impl Cursor {
-    pub fn new(part: Part, run: u64, iteration: u64, step: u64) -> Cursor {
+    pub fn new(part: Part, tools: ToolMode, run: u64, iteration: u64, step: u64) -> Cursor {
         let commands = part.commands();
         let done = part.range.clone().map(|at| track(part.fact(at)) == Track::Aside).collect();
         let cursor = Cursor {
             frontier: Cell::new(part.range.start),
             part,
+            tools,
             run,
             done: RefCell::new(done),
             next_loop: Cell::new(0),
@@ -408,6 +413,9 @@ impl Cursor {
 
     fn compare(&self, recorded: &Fact, now: &Fact) {
         let what = aspect(recorded);
+        if self.is_beside(recorded) {
+            return;
+        }
         self.count(what);
         if let (Fact::Call(recorded), Fact::Call(now)) = (recorded, now) {
             self.count(Aspect::Requests);
@@ -417,7 +425,7 @@ impl Cursor {
                 return;
             }
         }
-        if let Some(parting) = part(recorded, now) {
+        if let Some(parting) = part(recorded, now, self.tools) {
             let mut divergence = self.differs(what, format!("the {} differs", name(recorded)));
             divergence.guess = match recorded {
                 Fact::Message(Message::Tool { .. }) | Fact::Tool(_) => Guess::ToolResult,
@@ -428,6 +436,11 @@ impl Cursor {
             divergence.pointer = parting.pointer;
             self.find(divergence);
         }
+    }
+
+    /// Whether a call is about a workspace that is not there.
+    fn is_beside(&self, fact: &Fact) -> bool {
+        self.tools == ToolMode::Stub && matches!(fact, Fact::Call(call) if call.lane == Lane::Judge)
     }
 
     fn cue(&self, line: &Line) {

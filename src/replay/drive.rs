@@ -13,6 +13,7 @@ use super::clock::{Backwards, FewVars, TapeClock, TapeIds};
 use super::cursor::{Cursor, Stop};
 use super::exec::TapeExec;
 use super::ground::Ground;
+use super::live::{LiveAnswers, LiveExec, Mapped, Real, Started};
 use super::model::TapeModel;
 use super::scratch::Scratch;
 use super::{Endpoints, Options};
@@ -22,11 +23,18 @@ use crate::model::Endpoint;
 use crate::process::sandbox::{Access, Files, Policy, Rule};
 use crate::process::{SignalEvent, Signals};
 use crate::session::{self, Fact, Frozen, Line, Session};
+use crate::tools::Answers;
 use crate::workspace::{Listed, Listings};
-use crate::world::{Halt, RealDir, Secrets, Why, World};
+use crate::world::{Clock, Exec, Halt, RealDir, Secrets, Why, World};
 
 /// A run is taken to stand still when nothing has happened in so many rounds of its runtime.
 const QUIET_ROUNDS: u32 = 24;
+
+/// How often it is looked whether what really works has come to its end.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// What really ran is asked to end, and after this ended.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// What one run is put together from.
 pub struct Again<'a> {
@@ -41,6 +49,13 @@ pub struct Again<'a> {
     /// By path, how the files were that ever differed from the baseline.
     pub base_files: &'a BTreeMap<PathBuf, String>,
     pub ground: &'a Rc<Ground>,
+}
+
+/// What really runs beside the recording.
+pub struct Live<'a> {
+    pub real: &'a dyn Real,
+    pub started: Started,
+    pub policy: Rc<Policy>,
 }
 
 impl Again<'_> {
@@ -65,12 +80,33 @@ impl Again<'_> {
     }
 
     /// Drives the run to its end, or to where the recording says no more.
-    pub async fn drive(self, session: Session, world: World, clock: &TapeClock, lines: Vec<Line>) -> Option<Stop> {
+    pub async fn drive(
+        self,
+        session: Session,
+        world: World,
+        clock: &TapeClock,
+        lines: Vec<Line>,
+        live: Option<Live<'_>>,
+    ) -> Option<Stop> {
         let cursor = self.cursor.clone();
         let start = &cursor.part.start;
+        let mut beside = None;
         let places = self.scratch.places(session.dir());
-        let exec = TapeExec::new(cursor.clone(), places, session.spool());
-        let world = World { exec: Rc::new(exec), ..world };
+        let roots = self.scratch.roots(start.workspace.as_ref());
+        let tape = TapeExec::new(cursor.clone(), places, session.spool());
+        let answers = TapeAnswers { cursor: cursor.clone(), ground: self.ground.clone() };
+        let (exec, answers): (Rc<dyn Exec>, Rc<dyn Answers>) = match &live {
+            None => (Rc::new(tape), Rc::new(answers)),
+            Some(live) => {
+                let real = Rc::new(Mapped::new(live.started.exec.clone(), roots.clone()));
+                let clock = live.real.world().clock;
+                let exec = Rc::new(LiveExec::new(cursor.clone(), self.ground.clone(), tape, real, clock.clone()));
+                beside = Some(Beside { exec: exec.clone(), clock });
+                let (cursor, ground) = (cursor.clone(), self.ground.clone());
+                (exec.clone(), Rc::new(LiveAnswers { tape: answers, exec, cursor, ground }))
+            }
+        };
+        let world = World { exec, ..world };
         let gate = cursor.clone();
         session.sync_instead(Rc::new(move || {
             let gate = gate.clone();
@@ -96,30 +132,33 @@ impl Again<'_> {
             judge: self.endpoints.judge.clone(),
             summarizer: self.endpoints.summarizer.clone(),
             title: self.frozen.title.clone(),
-            roots: self.scratch.roots(start.workspace.as_ref()),
+            roots,
             run: start.run.clone(),
             version: start.version.clone(),
             copy: None,
             sandbox: start.sandbox.clone(),
-            // Tools for files reach the scratch copy, and nothing else of this machine.
-            policy: Rc::new(Policy {
-                files: Files::WorkspaceWrite,
-                rules: vec![Rule { path: self.scratch.workspace.clone(), access: Access::Write }],
-                ..Policy::off()
-            }),
+            policy: match &live {
+                Some(live) => live.policy.clone(),
+                // Tools for files reach the scratch copy, and nothing else of this machine.
+                None => Rc::new(Policy {
+                    files: Files::WorkspaceWrite,
+                    rules: vec![Rule { path: self.scratch.workspace.clone(), access: Access::Write }],
+                    ..Policy::off()
+                }),
+            },
             own_dirs: Vec::new(),
             deltas: false,
             // Some word: without one no patch is kept, and the result says so.
             resume: vec!["spettro".to_owned()],
             steering,
             removed: start.removed.clone(),
-            secrets: Secrets::default(),
+            secrets: live.as_ref().map_or_else(Secrets::default, |live| live.started.secrets.clone()),
             notes: Vec::new(),
             tick: Rc::new(|_| {}),
             summarize: |_| String::new(),
             replayed: Some(Replayed {
                 frozen: Box::new(self.frozen.clone()),
-                answers: Rc::new(TapeAnswers { cursor: cursor.clone(), ground: self.ground.clone() }),
+                answers,
                 listings: listings(&cursor, self.base_files, self.ground, &world),
                 guards: {
                     let cursor = cursor.clone();
@@ -141,13 +180,24 @@ impl Again<'_> {
         let stop = tokio::select! {
             biased;
             () = run => None,
-            stop = stand(&cursor, clock, &outside) => Some(stop),
+            outcome = stopped(live.as_ref()) => Some(Stop::Signal(outcome)),
+            stop = stand(&cursor, clock, &outside, beside.as_ref()) => Some(stop),
         };
-        if stop != Some(Stop::Diverged) {
+        if let Some(live) = &live {
+            live.started.exec.shutdown(GRACE).await;
+        }
+        if matches!(stop, None | Some(Stop::Exhausted)) {
             self.ground.finish(&world, &cursor);
         }
         cursor.end();
         stop
+    }
+}
+
+async fn stopped(live: Option<&Live<'_>>) -> Outcome {
+    match live {
+        Some(live) => live.real.stopped().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -168,9 +218,29 @@ struct Outside<'a> {
     told: &'a UnboundedSender<SignalEvent>,
 }
 
+/// What really works while the run stands still, and the time that it takes.
+struct Beside {
+    exec: Rc<LiveExec>,
+    clock: Rc<dyn Clock>,
+}
+
+impl Beside {
+    /// Whether somebody waits for what really works.
+    fn works(&self, clock: &TapeClock) -> bool {
+        self.exec.is_waited_for() || (clock.is_slept_on() && self.exec.has_jobs())
+    }
+
+    /// Time passes as it does.
+    async fn passes(&self, clock: &TapeClock) {
+        let before = self.clock.elapsed();
+        self.clock.sleep(LOOK_AGAIN).await;
+        clock.flow(self.clock.elapsed().saturating_sub(before));
+    }
+}
+
 /// Whenever the run stands still: lets come what is due from outside, else time pass. Returns when nothing can happen
 /// any more.
-async fn stand(cursor: &Cursor, clock: &TapeClock, outside: &Outside<'_>) -> Stop {
+async fn stand(cursor: &Cursor, clock: &TapeClock, outside: &Outside<'_>, beside: Option<&Beside>) -> Stop {
     let mut told_at = None;
     loop {
         quiet(cursor).await;
@@ -185,6 +255,11 @@ async fn stand(cursor: &Cursor, clock: &TapeClock, outside: &Outside<'_>) -> Sto
                 cursor.stir();
             }
             _ if cursor.is_over() => cursor.stuck(),
+            _ if beside.is_some_and(|beside| beside.works(clock)) => {
+                if let Some(beside) = beside {
+                    beside.passes(clock).await;
+                }
+            }
             _ if clock.pass() => {}
             _ if cursor.skip() => {}
             _ => cursor.stuck(),

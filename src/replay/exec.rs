@@ -23,9 +23,15 @@ pub struct TapeExec {
 }
 
 /// A recorded command that was asked for. It is met when it is given, and when nobody waits for it any more.
-struct Turn<'a> {
+pub struct Turn<'a> {
     cursor: &'a Cursor,
     place: usize,
+}
+
+impl Turn<'_> {
+    pub const fn place(&self) -> usize {
+        self.place
+    }
 }
 
 impl Drop for Turn<'_> {
@@ -40,7 +46,7 @@ impl TapeExec {
     }
 
     /// The recorded command, when its turn has come. Pends where there is none.
-    async fn recorded(&self, command: &Command) -> (Turn<'_>, &CommandRun) {
+    pub async fn recorded(&self, command: &Command) -> (Turn<'_>, &CommandRun) {
         let purpose = command.kind.into();
         let Some((place, due)) = self.cursor.command(purpose, &self.places.digest(command)) else {
             self.miss(command);
@@ -64,7 +70,7 @@ impl TapeExec {
     }
 
     /// The output as it was captured. Nothing, and the replay ends, where it is not in the recording.
-    fn output(&self, kind: CommandKind, run: &CommandRun) -> Captured {
+    pub fn output(&self, kind: CommandKind, run: &CommandRun) -> Captured {
         let lacks = |why: &str| {
             let text = format!("the output of `{}` {why}", run.label);
             self.cursor.fatal(self.cursor.differs(Aspect::Tools, text));
@@ -87,7 +93,7 @@ impl TapeExec {
     }
 
     /// The jobs as the recorded loop had last seen them here.
-    fn stand(&self) -> Vec<JobInfo> {
+    pub fn stand(&self) -> Vec<JobInfo> {
         let mut known = self.jobs.borrow_mut();
         let (from, jobs) = &mut *known;
         let end = self.cursor.frontier();

@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::ToolMode;
 use super::cursor::Cursor;
 use super::diff::diff;
 use super::files;
@@ -39,6 +40,8 @@ pub struct Ground {
     known: Cell<bool>,
     /// Whether the run at hand recorded effects.
     effects: Cell<bool>,
+    /// What has happened has really happened, or happens nowhere: nothing recorded has an effect.
+    own: bool,
     seen: RefCell<Seen>,
 }
 
@@ -63,16 +66,18 @@ pub struct Tally {
 
 impl Ground {
     /// Fills the folder with what the recording knows of the workspace.
-    pub fn new(tape: &Rc<Tape>, root: &Path) -> Ground {
+    pub fn new(tape: &Rc<Tape>, root: &Path, tools: ToolMode) -> Ground {
         let mut absent = BTreeMap::new();
-        for file in tape.base().into_iter().flat_map(|base| &base.files) {
+        // A workspace in which tools really run was filled before.
+        let told = tape.base().filter(|_| tools == ToolMode::Recorded);
+        for file in told.into_iter().flat_map(|base| &base.files) {
             let content = tape.blob(&file.sha256);
             let placed = content.is_some_and(|content| files::place(root, &file.path, file.kind, &content).is_ok());
             if !placed {
                 absent.insert(file.path.clone(), (file.kind, file.sha256.clone()));
             }
         }
-        let known = tape.base().is_some();
+        let known = tape.base().is_some() && tools != ToolMode::Stub;
         let sure = if known { Ok(()) } else { Err(NO_BASE.to_owned()) };
         let (jobs, trees, files) = Default::default();
         Ground {
@@ -82,6 +87,7 @@ impl Ground {
             absent: RefCell::new(absent),
             known: Cell::new(known),
             effects: Cell::new(false),
+            own: tools != ToolMode::Recorded,
             seen: RefCell::new(Seen { upto: 0, begun: false, sure, jobs, trees, files }),
         }
     }
@@ -97,6 +103,19 @@ impl Ground {
         }
     }
 
+    /// From here on the workspace may be another one than the recorded, until it is found to be the same.
+    pub fn doubt(&self, why: &str) {
+        let mut seen = self.seen.borrow_mut();
+        if seen.sure.is_ok() {
+            seen.sure = Err(why.to_owned());
+        }
+    }
+
+    /// A result of a tool for files was the recorded one.
+    pub fn same(&self) {
+        self.seen.borrow_mut().files.count += 1;
+    }
+
     /// Listings compared, and calls of tools for files.
     pub fn tallies(&self) -> (Tally, Tally) {
         let seen = self.seen.borrow();
@@ -110,6 +129,9 @@ impl Ground {
 
     /// Lets everything that is recorded before a place have its effect.
     pub fn advance(&self, part: &Part, to: usize) {
+        if self.own {
+            return;
+        }
         loop {
             let at = {
                 let mut seen = self.seen.borrow_mut();
@@ -228,7 +250,7 @@ impl Ground {
             && (&told.marks, &told.changed) == (&real.marks, &real.changed);
         if same && differs.is_none() {
             self.seen.borrow_mut().files.count += 1;
-        } else if let Some(doubt) = self.doubt(&cursor.part, call, told) {
+        } else if let Some(doubt) = self.excuse(&cursor.part, call, told) {
             self.seen.borrow_mut().files.doubt.get_or_insert(doubt);
         } else {
             let text = match differs {
@@ -242,7 +264,7 @@ impl Ground {
     }
 
     /// Why a difference may come from what is not in the recording.
-    fn doubt(&self, part: &Part, call: &ToolCall, told: &Answer) -> Option<String> {
+    fn excuse(&self, part: &Part, call: &ToolCall, told: &Answer) -> Option<String> {
         let seen = self.seen.borrow();
         if let Err(why) = &seen.sure {
             return Some(why.clone());

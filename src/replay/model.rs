@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
+use super::ToolMode;
 use super::clock::{Failure, LastFailure, TapeClock};
 use super::cursor::Cursor;
 use super::diff::{diff, guess};
@@ -157,6 +158,10 @@ impl TapeModel {
     fn same(&self, exchange: &Exchange, attempt: &Attempt, body: &Body) -> bool {
         let Some(recorded) = &attempt.request else { return true };
         let (lane, n) = (exchange.lane, exchange.n);
+        if self.cursor.tools == ToolMode::Stub && lane == Lane::Judge {
+            // It is about a workspace that is not there.
+            return true;
+        }
         if self.cursor.differs.get() == Some((lane, n)) {
             self.rest_differs(lane, n, &recorded.rest.to_vec(), &body.0[1..].concat());
             return false;

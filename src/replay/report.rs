@@ -24,13 +24,18 @@ pub struct Report {
     pub v: u32,
     /// Of the recorded session.
     pub session: String,
+    /// Where the answers of tools came from: `recorded`, `live` or `stub`.
+    pub tools: &'static str,
+    /// The level that was obtained for what really ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// All of them together.
     pub standing: Standing,
     pub runs: u64,
     pub iterations: u64,
     /// Agent calls.
     pub steps: u64,
-    /// Processes that were started: none.
+    /// Processes that were started: none, unless tools ran live.
     pub processes: u64,
     pub compared: Vec<Compared>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -97,7 +102,11 @@ impl Report {
             Standing::Diverged => "diverged",
             Standing::Unverified => "nothing differed, but some checks could not be made",
         };
-        let _ = writeln!(out, "{}: {verdict} ({})", self.session, size.join(", "));
+        let tools = if self.tools == "recorded" { String::new() } else { format!(", tools {}", self.tools) };
+        let _ = writeln!(out, "{}: {verdict} ({}{tools})", self.session, size.join(", "));
+        if let Some(sandbox) = &self.sandbox {
+            let _ = writeln!(out, "sandbox: {sandbox}");
+        }
         for part in &self.changed {
             let how = if part.from_tape { "the recording's is used" } else { "not replayed" };
             let _ = writeln!(out, "changed: {} ({how})", part.which);

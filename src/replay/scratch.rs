@@ -18,14 +18,18 @@ use crate::world::{Roots, Secrets};
 pub struct Scratch {
     folder: tempfile::TempDir,
     /// The repository's top, or the workspace itself.
-    top: PathBuf,
+    pub top: PathBuf,
     pub workspace: PathBuf,
-    repository: bool,
+    pub repository: bool,
+    /// HEAD is what the recording says.
+    told: bool,
 }
 
 impl Scratch {
     /// `parent`: where temporary folders are made.
-    pub fn new(parent: &Path, start: &RunStart, git: Asked) -> Result<Scratch, ReplayError> {
+    ///
+    /// `told`: HEAD is what the recording says; otherwise a repository is to be put there.
+    pub fn new(parent: &Path, start: &RunStart, git: Asked, told: bool) -> Result<Scratch, ReplayError> {
         let io = |error| ReplayError::Scratch(parent.to_owned(), error);
         let folder = tempfile::Builder::new().prefix("spettro-replay-").tempdir_in(parent).map_err(io)?;
         let canonical = folder.path().canonicalize().map_err(io)?;
@@ -44,8 +48,8 @@ impl Scratch {
         };
         let repository = git != Asked::Never;
         std::fs::create_dir_all(&workspace).map_err(io)?;
-        let scratch = Scratch { folder, top, workspace, repository };
-        if repository {
+        let scratch = Scratch { folder, top, workspace, repository, told };
+        if repository && told {
             std::fs::create_dir_all(scratch.top.join(".git/refs/heads")).map_err(io)?;
             scratch.head(start.git_branch.as_deref(), start.git_base.as_deref()).map_err(io)?;
         }
@@ -54,6 +58,11 @@ impl Scratch {
 
     pub fn sessions(&self) -> PathBuf {
         self.folder.path().join("sessions")
+    }
+
+    /// For spettro's own git.
+    pub fn git(&self) -> PathBuf {
+        self.folder.path().join("git")
     }
 
     pub fn roots(&self, shown: &Path) -> Roots {
@@ -121,9 +130,8 @@ impl Listener for Heads {
     fn event(&self, _record: &Record) {}
 
     fn fact(&self, line: &Line) {
-        if !self.scratch.repository
-            || !matches!(line.fact, Fact::Turn { .. } | Fact::Halted { .. } | Fact::Interrupted { .. })
-        {
+        let told = self.scratch.repository && self.scratch.told;
+        if !told || !matches!(line.fact, Fact::Turn { .. } | Fact::Halted { .. } | Fact::Interrupted { .. }) {
             return;
         }
         let part = &self.cursor.part;

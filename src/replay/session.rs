@@ -9,13 +9,14 @@ use std::rc::Rc;
 use super::clock::FewVars;
 use super::cursor::{Cursor, Stop, Tap};
 use super::diff::diff;
-use super::drive::Again;
+use super::drive::{Again, Live};
 use super::finding::{Aspect, Divergence, Guess, Standing};
 use super::ground::{Ground, Tally};
+use super::live::fill;
 use super::part::Part;
 use super::report::{ChangedPart, Report, compared};
 use super::scratch::{Asked, Heads, Scratch};
-use super::{Endpoints, Options, ReplayError};
+use super::{Endpoints, Options, ReplayError, ToolMode};
 use crate::cassette::Tape;
 use crate::event::Lane;
 use crate::goal::{Changed, Config, GoalSource, Lanes, Overrides, Setting, Source, changed, load};
@@ -26,6 +27,8 @@ use crate::world::World;
 
 /// The version of the report.
 const REPORT_VERSION: u32 = 1;
+
+const NO_WORKSPACE: &str = "there is no workspace with `--tools stub`";
 
 /// Replays a session.
 ///
@@ -38,13 +41,22 @@ pub fn replay(tape: &Rc<Tape>, options: &Options) -> Result<Report, ReplayError>
     let frozen = tape.frozen().ok_or_else(|| ReplayError::Lacks("what the session froze at its start".to_owned()))?;
     let parts = Part::all(tape);
     let first = parts.first().ok_or_else(|| ReplayError::Lacks("a run".to_owned()))?;
-    let scratch = Rc::new(Scratch::new(&options.temporary, &first.start, Asked::of(tape.facts()))?);
+    if let Some(today) = &options.today
+        && today.config.name != frozen.goal_name
+    {
+        let (recorded, now) = (frozen.goal_name.clone(), today.config.name.clone());
+        return Err(ReplayError::OtherGoal { recorded, now });
+    }
+    let told = options.tools != ToolMode::Live;
+    let scratch = Rc::new(Scratch::new(&options.temporary, &first.start, Asked::of(tape.facts()), told)?);
     let config = config(&frozen.config, &scratch.workspace)?;
     let (endpoints, catalogue) = endpoints(frozen, &config)?;
-    let mut changed_parts = changed_parts(frozen, &config, &endpoints, catalogue, options);
+    let mut changed_parts = changed_parts(frozen, &config, &endpoints, catalogue, options)?;
     let mut report = Report {
         v: REPORT_VERSION,
         session: tape.head().source.as_ref().map_or(String::new(), |source| source.session.clone()),
+        tools: options.tools.name(),
+        sandbox: None,
         standing: Standing::Unverified,
         runs: 0,
         iterations: 0,
@@ -61,18 +73,39 @@ pub fn replay(tape: &Rc<Tape>, options: &Options) -> Result<Report, ReplayError>
         report.standing = Report::overall(&report.compared, &report.changed);
         return Ok(report);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(ReplayError::Runtime)?;
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let real = options.real.as_deref().filter(|_| options.tools == ToolMode::Live);
+    if real.is_some() {
+        builder.enable_all();
+    }
+    let runtime = builder.build().map_err(ReplayError::Runtime)?;
+    if let Some(real) = real {
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime, fill(real, &config, tape, &first.start, &scratch))?;
+    }
     let base_files = base_files(tape.facts());
-    let ground = Rc::new(Ground::new(tape, &scratch.workspace));
-    let mut whole = Whole { tape, frozen, options, scratch, endpoints, config, base_files, ground, runtime };
+    let ground = Rc::new(Ground::new(tape, &scratch.workspace, options.tools));
+    let mut whole = Whole {
+        tape,
+        frozen,
+        options,
+        scratch,
+        endpoints,
+        config,
+        base_files,
+        ground,
+        runtime,
+        sandbox: RefCell::default(),
+    };
     let before = process::started();
     whole.all(parts, &mut report)?;
+    report.sandbox = whole.sandbox.take();
     report.processes = process::started() - before;
     Ok(report)
 }
 
 /// The configuration that a session was started with, in another workspace.
-fn config(yaml: &str, workspace: &Path) -> Result<Config, ReplayError> {
+pub fn config(yaml: &str, workspace: &Path) -> Result<Config, ReplayError> {
     let source = GoalSource::Recorded { yaml: yaml.to_owned() };
     let setting = Setting {
         flag: "--workspace".to_owned(),
@@ -147,16 +180,17 @@ fn changed_parts(
     endpoints: &Endpoints,
     catalogue: Vec<Changed>,
     options: &Options,
-) -> Vec<ChangedPart> {
+) -> Result<Vec<ChangedPart>, ReplayError> {
     let lanes = Lanes { agent: &endpoints.agent, judge: endpoints.judge.as_ref(), summarizer: &endpoints.summarizer };
-    let all = changed(frozen, config, &lanes).into_iter().chain(catalogue);
-    all.map(|part| ChangedPart {
+    let today = options.today.as_ref().map(|today| (&today.config, &today.secrets));
+    let all = changed(frozen, config, &lanes, today).map_err(ReplayError::Real)?.into_iter().chain(catalogue);
+    let parts = all.map(|part| ChangedPart {
         source: part.source.name(),
         from_tape: options.from_tape.contains(&part.source),
         diff: diff(&part.recorded, &part.now),
         which: part.which,
-    })
-    .collect()
+    });
+    Ok(parts.collect())
 }
 
 /// By path, how files were at the baseline that ever differed from it.
@@ -194,6 +228,8 @@ struct Whole<'a> {
     base_files: BTreeMap<PathBuf, String>,
     ground: Rc<Ground>,
     runtime: tokio::runtime::Runtime,
+    /// The level obtained for what really ran.
+    sandbox: RefCell<Option<String>>,
 }
 
 impl Whole<'_> {
@@ -204,8 +240,11 @@ impl Whole<'_> {
         let count = parts.len() as u64;
         for (index, part) in parts.into_iter().enumerate() {
             let number = index as u64 + 1;
-            let cursor = Rc::new(Cursor::new(part, number, report.iterations, report.steps));
+            let cursor = Rc::new(Cursor::new(part, self.options.tools, number, report.iterations, report.steps));
             let stop = self.one(&cursor, &mut dir)?;
+            if let Some(Stop::Signal(outcome)) = stop {
+                return Err(ReplayError::Stopped(outcome));
+            }
             report.runs = number;
             (report.iterations, report.steps) = cursor.stands();
             for (what, more) in cursor.counts.borrow().iter() {
@@ -233,8 +272,14 @@ impl Whole<'_> {
             }
         }
         let mut doubts = BTreeMap::new();
-        let (mut trees, files) = self.ground.tallies();
-        if !self.ground.is_known() {
+        let (mut trees, mut files) = self.ground.tallies();
+        if self.options.tools == ToolMode::Stub {
+            let none = || Some(NO_WORKSPACE.to_owned());
+            (trees, files) = (Tally { count: 0, doubt: none() }, Tally { count: 0, doubt: none() });
+            if !self.tape.exchanges(Lane::Judge).is_empty() {
+                doubts.insert(Aspect::Requests, format!("the judge's were not compared: {NO_WORKSPACE}"));
+            }
+        } else if !self.ground.is_known() {
             trees = match unchanged(self.tape.facts()) {
                 Some(count) => Tally { count, doubt: None },
                 None => Tally { count: 0, doubt: Some("the workspace as it was found is not in the recording".into()) },
@@ -255,7 +300,7 @@ impl Whole<'_> {
         let (stop, world) = local.block_on(&self.runtime, self.again(cursor, dir))?;
         drop(local);
         if !cursor.part.ended
-            && stop != Some(Stop::Diverged)
+            && matches!(stop, None | Some(Stop::Exhausted))
             && let Some(dir) = dir
         {
             cut(&dir.join("session.jsonl"), cursor.met()).map_err(|error| ReplayError::Scratch(dir.clone(), error))?;
@@ -311,7 +356,19 @@ impl Whole<'_> {
                 (opened.session, opened.lines)
             }
         };
-        let stop = again.drive(session, world.clone(), &clock, lines).await;
+        let live = match self.options.real.as_deref().filter(|_| self.options.tools == ToolMode::Live) {
+            Some(real) => {
+                let (workspace, sessions) = (&self.scratch.workspace, self.scratch.sessions());
+                let started = real.start(&again.config, workspace).map_err(ReplayError::Real)?;
+                let git = session.git_dir()?;
+                let confined = real.confine(&started, &again.config, workspace, &sessions, &git);
+                let (policy, level) = confined.map_err(ReplayError::Real)?;
+                self.sandbox.replace(Some(level));
+                Some(Live { real, started, policy })
+            }
+            None => None,
+        };
+        let stop = again.drive(session, world.clone(), &clock, lines, live).await;
         Ok((stop, world))
     }
 }

@@ -48,7 +48,7 @@ pub struct WireAttempt<'a> {
 }
 
 /// One HTTP attempt, as read back. Fields as in [`WireAttempt`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct WireLine {
     pub lane: Lane,
     pub n: u64,
@@ -61,7 +61,7 @@ pub struct WireLine {
     pub redacted: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct WireRequest {
     pub method: String,
     pub url: String,
@@ -72,7 +72,7 @@ pub struct WireRequest {
     pub sha256: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct WireResponse {
     pub status: Option<u16>,
     pub headers: Vec<(String, String)>,

@@ -114,6 +114,11 @@ pub trait Answers {
     /// Whether a tool that looks at files or changes them runs beside its answer, in the workspace that there is.
     fn runs_too(&self) -> bool;
 
+    /// Whether every such tool really runs, and before its answer is asked for.
+    fn in_earnest(&self) -> bool {
+        false
+    }
+
     /// What such a tool gave when it ran, against what it is told to have given.
     fn ran(&self, call: &ToolCall, told: &Answer, real: &Answer);
 }
@@ -345,15 +350,20 @@ impl Tools {
             && (tool.is_outside() || (tool == Tool::Bash && !args.has("command")))
         {
             let answers = answers.clone();
-            let answer = answers.answer(call).await;
-            if tool.is_for_files() && answers.runs_too() {
-                let real = self.really(world, roots, spool, Asked { tool, form, args }, budget_chars).await;
-                let real = real.unwrap_or_else(|error| failed(&error));
-                let output = real.output.without(&self.options.secrets);
-                let (status, marks, changed) = (real.status, real.marks, real.changed);
-                let text = output.text().to_owned();
-                answers.ran(call, &answer, &Answer { status, text, output_bytes: 0, marks, changed });
-            }
+            let asked = Asked { tool, form, args };
+            let answer = if answers.in_earnest() {
+                let real = self.beside(world, roots, spool, asked, budget_chars).await;
+                let answer = answers.answer(call).await;
+                answers.ran(call, &answer, &real);
+                answer
+            } else {
+                let answer = answers.answer(call).await;
+                if tool.is_for_files() && answers.runs_too() {
+                    let real = self.beside(world, roots, spool, asked, budget_chars).await;
+                    answers.ran(call, &answer, &real);
+                }
+                answer
+            };
             return Ok(Done {
                 status: answer.status,
                 output_bytes: Some(answer.output_bytes),
@@ -363,6 +373,22 @@ impl Tools {
             });
         }
         self.really(world, roots, spool, Asked { tool, form, args }, budget_chars).await
+    }
+
+    /// What a tool gives that has an answer already.
+    async fn beside(
+        &mut self,
+        world: &World,
+        roots: &Roots,
+        spool: &Spool,
+        asked: Asked,
+        budget_chars: usize,
+    ) -> Answer {
+        let real = self.really(world, roots, spool, asked, budget_chars).await;
+        let real = real.unwrap_or_else(|error| failed(&error));
+        let output = real.output.without(&self.options.secrets);
+        let (status, marks, changed) = (real.status, real.marks, real.changed);
+        Answer { status, text: output.text().to_owned(), output_bytes: 0, marks, changed }
     }
 
     async fn really(

@@ -301,7 +301,16 @@ impl Git {
         ]
     }
 
-    async fn run(&self, world: &World, args: &[&str], env: &[(String, String)]) -> Result<Vec<u8>, WorkspaceError> {
+    pub(super) fn folder(&self) -> &Path {
+        &self.roots.real
+    }
+
+    pub(super) async fn run(
+        &self,
+        world: &World,
+        args: &[&str],
+        env: &[(String, String)],
+    ) -> Result<Vec<u8>, WorkspaceError> {
         self.run_allowing(world, args, env, &[0]).await
     }
 
@@ -330,7 +339,7 @@ impl Git {
     /// The same; `None` too when it ends with a status of `none`.
     ///
     /// Errors go to a file: the one pipe of a command would mix them into the answer.
-    async fn answer_or(
+    pub(super) async fn answer_or(
         &self,
         world: &World,
         args: &[&str],
@@ -415,7 +424,7 @@ fn alternate(path: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-fn utf8(path: &Path) -> Result<String, WorkspaceError> {
+pub(super) fn utf8(path: &Path) -> Result<String, WorkspaceError> {
     let not_text = || WorkspaceError::Git(format!("`{}` is not UTF-8", path.display()));
     path.to_str().map(str::to_owned).ok_or_else(not_text)
 }

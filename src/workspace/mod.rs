@@ -5,6 +5,7 @@
 //! through `Exec`. Called by the goal loop (progress, policy, changes) and the command line.
 
 mod base;
+mod cloned;
 mod copy;
 mod effects;
 mod folders;

@@ -5,21 +5,34 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::goal::Source;
-use crate::replay::{Chunks, Faults};
+use crate::replay::{Chunks, Faults, ToolMode};
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:\n  \
                         spettro replay latest                          the newest session of this workspace\n  \
                         spettro replay run.cassette.zst                a packed one, on any machine\n  \
-                        spettro replay run.cassette.zst --times 3 --perturb\n\n\
-                        Nothing is asked of a provider, no key is needed, and no process is started. Exit codes: 0 \
-                        identical, 30 diverged, 31 unusable, 32 nothing differed but some checks could not be made.")]
+                        spettro replay run.cassette.zst --times 3 --perturb\n  \
+                        spettro replay run.cassette.zst --goal goal.yaml     the goal file as it is today\n  \
+                        spettro replay run.cassette.zst --tools live --trust\n  \
+                        spettro replay latest --live --yes --model PROVIDER/MODEL\n\n\
+                        Without `--tools live`, `--cassette` and `--live` nothing is asked of a provider, no key is \
+                        needed, and no process is started. Exit codes: 0 identical, 30 diverged, 31 unusable, 32 \
+                        nothing differed but some checks could not be made. With `--cassette` and `--live`: 0 the \
+                        same tools and outcome, 30 others.")]
 pub struct ReplayArgs {
     /// A cassette file, or a session: its id, or `latest` of this workspace
     #[arg(value_name = "FILE|SESSION")]
     pub recording: PathBuf,
 
-    /// Take these from the recording although this build has others
+    /// Where the answers of tools come from; `live` needs `--trust`
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    pub tools: ToolsName,
+
+    /// Take goal, configuration and instructions from this goal file and its workspace, as they are today
+    #[arg(long, value_name = "FILE")]
+    pub goal: Option<PathBuf>,
+
+    /// Take these from the recording although they are others today
     #[arg(long, value_name = "PARTS", value_enum, value_delimiter = ',')]
     pub from_tape: Vec<PartName>,
 
@@ -47,6 +60,32 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub output_format: ReportFormat,
 
+    /// Let recorded commands really run, in the sandbox and in a scratch copy
+    #[arg(long, help_heading = "What really runs")]
+    pub trust: bool,
+
+    /// The repository that holds the recorded commit; else that of the current directory, else the recorded one
+    #[arg(long, value_name = "DIR", help_heading = "What really runs")]
+    pub repo: Option<PathBuf>,
+
+    /// Run the session's goal against the replies of this cassette instead, tools for real; needs `--trust`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["live", "tools", "goal", "from_tape", "faults", "chunks",
+          "times", "perturb", "git_bisect"], help_heading = "What really runs")]
+    pub cassette: Option<PathBuf>,
+
+    /// Run the session's goal against a live model instead, tools for real, within the goal's limits; needs `--yes`
+    #[arg(long, conflicts_with_all = ["tools", "goal", "from_tape", "faults", "chunks", "times", "perturb",
+          "git_bisect"], help_heading = "What really runs")]
+    pub live: bool,
+
+    /// Spend what `--live` costs
+    #[arg(long, requires = "live", help_heading = "What really runs")]
+    pub yes: bool,
+
+    /// The live model, in place of the session's
+    #[arg(long, value_name = "PROVIDER/MODEL", requires = "live", help_heading = "What really runs")]
+    pub model: Option<String>,
+
     /// Exit codes for `git bisect run`: 0 identical, 1 diverged, 125 anything else
     #[arg(long)]
     pub git_bisect: bool,
@@ -56,11 +95,33 @@ pub struct ReplayArgs {
     pub session_dir: Option<PathBuf>,
 }
 
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum ToolsName {
+    /// The recording; tools for files run beside it in a scratch copy
+    #[default]
+    Recorded,
+    /// They really run in a scratch copy, until a result differs
+    Live,
+    /// The recording, without a workspace
+    Stub,
+}
+
+impl From<ToolsName> for ToolMode {
+    fn from(name: ToolsName) -> ToolMode {
+        match name {
+            ToolsName::Recorded => ToolMode::Recorded,
+            ToolsName::Live => ToolMode::Live,
+            ToolsName::Stub => ToolMode::Stub,
+        }
+    }
+}
+
 /// A part of a session's sources.
-///
-/// Goal and memory are not among them: they are the recording's anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PartName {
+    /// The goal's text; without `--goal` it is the recording's anyway
+    Goal,
+    /// System prompts and instruction files
     Prompt,
     Tools,
     Config,
@@ -69,6 +130,7 @@ pub enum PartName {
 impl From<PartName> for Source {
     fn from(name: PartName) -> Source {
         match name {
+            PartName::Goal => Source::Goal,
             PartName::Prompt => Source::Prompt,
             PartName::Tools => Source::Tools,
             PartName::Config => Source::Config,

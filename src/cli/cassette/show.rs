@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::cassette::{Exchange, Head, Tape};
 use crate::cli::failure::Failure;
 use crate::cli::sessions::plain;
-use crate::event::{Lane, Outcome};
-use crate::session::{Block, Fact};
+use crate::event::{Compactions, CostKnown, Lane, Micros, Outcome};
+use crate::session::{Block, Fact, Line, Settled, SummaryBy};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -22,6 +22,92 @@ struct Shown<'a> {
     spooled: usize,
     base_files: Option<usize>,
     outcome: Option<Outcome>,
+    /// Absent with replies only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    totals: Option<Totals>,
+}
+
+/// What a session came to: money, compactions, jobs.
+#[derive(Default, Serialize)]
+struct Totals {
+    /// Dollars, by lane and all together.
+    cost_usd: BTreeMap<&'static str, f64>,
+    total_cost_usd: f64,
+    compactions: Compactions,
+    jobs: Vec<JobShown>,
+    #[serde(skip)]
+    spent: BTreeMap<&'static str, Micros>,
+    #[serde(skip)]
+    total: Micros,
+}
+
+/// A background job.
+#[derive(Serialize)]
+struct JobShown {
+    job: String,
+    command: String,
+    /// How it ended; absent when that is not recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_ms: Option<u64>,
+}
+
+impl Totals {
+    fn of(facts: &[Line]) -> Totals {
+        let mut totals = Totals::default();
+        for line in facts {
+            match &line.fact {
+                Fact::Settled(settled) => {
+                    let spent = totals.spent.entry(settled.lane.name()).or_default();
+                    *spent = spent.saturating_add(settled.cost);
+                    // The session's own: a call that nobody lived to settle is in it.
+                    totals.total = settled.total_cost;
+                }
+                Fact::Prune(_) => totals.compactions.pruned += 1,
+                Fact::Compaction(done) => match done.by {
+                    SummaryBy::Model => {
+                        totals.compactions.summarized += 1;
+                        totals.compactions.paused = false;
+                    }
+                    SummaryBy::Extract => totals.compactions.extracted += 1,
+                },
+                Fact::CompactionFailed { .. } => totals.compactions.failed += 1,
+                Fact::CompactionPaused { .. } => totals.compactions.paused = true,
+                Fact::JobStarted { job, command } => totals.jobs.push(JobShown {
+                    job: job.clone(),
+                    command: command.clone(),
+                    state: None,
+                    duration_ms: None,
+                }),
+                Fact::JobExited { job, state, duration_ms } => {
+                    // A number is given once in a session.
+                    if let Some(known) = totals.jobs.iter_mut().find(|known| known.job == *job) {
+                        (known.state, known.duration_ms) = (Some(state.clone()), Some(*duration_ms));
+                    }
+                }
+                _ => {}
+            }
+        }
+        totals.cost_usd = totals.spent.iter().map(|(lane, spent)| (*lane, spent.dollars())).collect();
+        totals.total_cost_usd = totals.total.dollars();
+        totals
+    }
+
+    fn text(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let lanes: Vec<String> = self.spent.iter().map(|(lane, spent)| format!("{lane} ${spent}")).collect();
+        writeln!(out, "cost: ${} ({})", self.total, lanes.join(", "))?;
+        let Compactions { pruned, summarized, extracted, failed, paused } = self.compactions;
+        if self.compactions != Compactions::default() {
+            let paused = if paused { ", paused" } else { "" };
+            let by_whom = format!("{summarized} summarized, {extracted} extracted");
+            writeln!(out, "compactions: {pruned} pruned, {by_whom}, {failed} failed{paused}")?;
+        }
+        if !self.jobs.is_empty() {
+            writeln!(out, "jobs: {}", self.jobs.len())?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Serialize)]
@@ -56,6 +142,7 @@ pub fn json(tape: &Tape, out: &mut dyn Write) -> Result<(), Failure> {
         spooled: tape.spooled().len(),
         base_files: tape.base().map(|base| base.files.len()),
         outcome: tape.outcome(),
+        totals: tape.is_session().then(|| Totals::of(tape.facts())),
     };
     let text = serde_json::to_string_pretty(&shown).map_err(|error| Failure::new(Outcome::Internal, error))?;
     writeln!(out, "{text}")?;
@@ -85,6 +172,7 @@ pub fn text(tape: &Tape, out: &mut dyn Write) -> Result<(), Failure> {
     let outcome = tape.outcome().map_or_else(|| "none yet".to_owned(), |outcome| outcome.name().to_owned());
     writeln!(out, "outcome: {outcome}")?;
     if tape.is_session() {
+        Totals::of(tape.facts()).text(out)?;
         return steps(tape, out);
     }
     for (name, calls) in tape.lanes() {
@@ -118,8 +206,24 @@ fn steps(tape: &Tape, out: &mut dyn Write) -> Result<(), Failure> {
                     0 | 1 => String::new(),
                     tries => format!(" ({tries} attempts)"),
                 };
-                writeln!(out, "  {name}{tries}: {}", plain(&what, 160))?;
+                writeln!(out, "  {name}{tries}, {}: {}", cost(settled), plain(&what, 160))?;
             }
+            Fact::Prune(prune) => {
+                let (count, tokens) = (prune.edits.len(), sizes(prune.before_tokens, prune.after_tokens));
+                writeln!(out, "  pruned: {count} edits, {tokens}")?;
+            }
+            Fact::Compaction(done) => {
+                let by = match done.by {
+                    SummaryBy::Model => "summarized",
+                    SummaryBy::Extract => "extracted",
+                };
+                let forced = if done.forced { ", forced" } else { "" };
+                writeln!(out, "  {by}: {}{forced}", sizes(done.before_tokens, done.after_tokens))?;
+            }
+            Fact::CompactionFailed { reason, .. } => writeln!(out, "  no summary: {}", plain(reason, 160))?,
+            Fact::CompactionPaused { .. } => writeln!(out, "  summaries paused")?,
+            Fact::JobStarted { job, command } => writeln!(out, "    {job} started: {}", plain(command, 120))?,
+            Fact::JobExited { job, state, .. } => writeln!(out, "    {job} {}", plain(state, 100))?,
             Fact::Tool(done) => {
                 let (tool, status, summary) = (&done.tool, done.status.name(), plain(&done.summary, 120));
                 writeln!(out, "    {tool} {status}: {summary}")?;
@@ -138,6 +242,20 @@ fn steps(tape: &Tape, out: &mut dyn Write) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// What a call cost, and how that is known when the provider did not say it.
+fn cost(settled: &Settled) -> String {
+    let doubt = match settled.known {
+        CostKnown::Reported | CostKnown::Free => "",
+        CostKnown::Reservation => " (reserved)",
+        CostKnown::UpperBound => " (at most)",
+    };
+    format!("${}{doubt}", settled.cost)
+}
+
+fn sizes(before: u64, after: u64) -> String {
+    format!("{before} to {after} tokens")
 }
 
 /// What a reply said: its text, else what it asked for.

@@ -143,7 +143,7 @@ pub(super) fn kept_limits(asked: &Limits, stored: &Limits, last: &Limits) -> Lim
 }
 
 /// The limits of a session's last run.
-pub(super) fn last_limits(lines: &[Line]) -> Option<&Limits> {
+pub(in crate::cli) fn last_limits(lines: &[Line]) -> Option<&Limits> {
     lines.iter().rev().find_map(|line| match &line.fact {
         Fact::Run(run) => Some(&run.limits),
         _ => None,

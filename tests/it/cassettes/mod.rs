@@ -2,6 +2,7 @@
 
 mod files;
 mod released;
+mod schema;
 mod verbs;
 
 use std::path::PathBuf;

@@ -2,11 +2,12 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use spettro::cassette::Tape;
 use spettro::event::{Lane, Outcome};
 
 use super::{packed, recorded};
+use crate::compaction::support::{steps, summary};
 use crate::goal::support::{Case, content, met};
 use crate::provider::{Reply, Script};
 use crate::sandbox::PATIENCE;
@@ -37,7 +38,10 @@ fn a_session_is_packed_shown_and_verified() {
     {
         assert!(said.contains(wanted), "{wanted}: {said}");
     }
-    assert!(said.contains("step 1 (2 attempts): First I look.") && said.contains("file-read ok"), "{said}");
+    assert!(
+        said.contains("step 1 (2 attempts), $") && said.contains(": First I look.") && said.contains("file-read ok"),
+        "{said}"
+    );
     let said = case.sandbox.run(["cassette", "show", own, "--json"]).expect_code(0).stdout;
     let shown: Value = serde_json::from_str(&said).expect("JSON");
     assert_eq!(shown["head"]["format"], "1.0");
@@ -56,6 +60,47 @@ fn a_session_is_packed_shown_and_verified() {
         tape.spooled().len() == 1 && tape.spool(1).expect("read").is_some_and(|output| output.ends_with(b"30000\n"))
     );
     assert_eq!(case.provider.requests().len(), sent, "nothing asks a model");
+    case.provider.finish();
+}
+
+#[test]
+fn what_it_cost_and_its_compactions_and_jobs_are_shown() {
+    let script = Script::new()
+        .allow_rewrite()
+        .agent(Reply::call("bash", json!({"command": "echo out; exit 4", "run_in_background": true})))
+        .agent(Reply::call("wait", json!({"job_id": "job-1", "timeout": 20})))
+        .agent(steps(45, 900))
+        .summarizer(summary())
+        .judge(met());
+    let case = Case::new(script, "goal: x");
+    let model =
+        case.sandbox.model_yaml(&case.provider, "test/model-1").replace("200000", "16000").replace("8192", "1024");
+    let more = "limits: {steps: 600, steps_per_iteration: 600, cost: unlimited}\n";
+    case.sandbox.goal(&case.provider, &format!("goal: Count.\n{more}{model}"));
+    let ended = case.run().expect(Outcome::Met);
+    let file = packed(&case, "run.jsonl");
+    let named = file.to_str().expect("a path");
+
+    let said = case.sandbox.run(["cassette", "show", named, "--json"]).expect_code(0).stdout;
+    let totals = serde_json::from_str::<Value>(&said).expect("JSON")["totals"].clone();
+    assert_eq!(totals["total_cost_usd"].as_f64(), Some(ended.result.total_cost_usd), "{totals:#}");
+    let by_lane = &totals["cost_usd"];
+    for lane in ["agent", "judge", "summarizer"] {
+        assert_eq!(by_lane[lane].as_f64(), ended.result.cost_usd.get(lane).copied(), "{lane}: {totals:#}");
+    }
+    let compactions = &ended.result.compactions;
+    assert!(compactions.summarized > 0, "the history was compacted");
+    assert_eq!(totals["compactions"], serde_json::to_value(compactions).expect("JSON"));
+    let jobs = totals["jobs"].as_array().expect("a list");
+    assert_eq!((jobs.len(), &jobs[0]["job"], &jobs[0]["command"]), (1, &json!("job-1"), &json!("echo out; exit 4")));
+    assert!(jobs[0]["state"].as_str().is_some_and(|state| state.contains('4')), "{jobs:?}");
+
+    let said = case.sandbox.run(["cassette", "show", named]).expect_code(0).stdout;
+    let has = |wanted: &str| said.lines().any(|line| line.contains(wanted));
+    for wanted in ["cost: $", "agent $", "jobs: 1", "job-1 started: echo out; exit 4", "step 1, $", "  summarized: "] {
+        assert!(has(wanted), "{wanted}: {said}");
+    }
+    assert!(has(&format!("{} summarized", compactions.summarized)), "{said}");
     case.provider.finish();
 }
 

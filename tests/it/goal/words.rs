@@ -263,7 +263,7 @@ fn validate_shows_what_is_in_force_and_who_set_it() {
 #[test]
 fn schemas_and_exit_codes_are_printed() {
     let sandbox = Sandbox::new();
-    for of in ["goal", "events", "result", "facts"] {
+    for of in ["goal", "events", "result", "facts", "cassette"] {
         let schema = sandbox.run(["schema", of]).expect_code(0);
         let schema: Value = serde_json::from_str(&schema.stdout).unwrap_or_else(|error| panic!("{of}: {error}"));
         assert!(schema.is_object(), "{of}");

@@ -5,13 +5,18 @@ mod effects;
 mod ends;
 #[cfg(target_os = "linux")]
 mod far;
+mod goals;
 mod guards;
 #[cfg(target_os = "linux")]
 mod harmful;
 mod hostile;
 #[cfg(target_os = "linux")]
+mod live;
+#[cfg(target_os = "linux")]
 mod outcomes;
 mod parted;
 mod plain;
+mod retakes;
 mod sealed;
+mod stubs;
 pub mod support;

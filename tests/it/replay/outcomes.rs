@@ -9,7 +9,7 @@ use super::far::far;
 use super::support::{Recording, replay};
 use crate::provider::{Reply, Script};
 use crate::resume::support::{LASTING, eventually};
-use crate::sandbox::PATIENCE;
+use crate::sandbox::{PATIENCE, Sandbox};
 
 fn met() -> Reply {
     Reply::verdict("met", "yes", "")
@@ -82,6 +82,20 @@ fn no_verdict_no_provider_no_room_no_will() {
     let script = Script::new().agent(Reply::bash("echo x")).agent(Reply::overflow(8_192).forever());
     ends(22, "context", script, "goal: x\n");
     ends(24, "refused", Script::new().agent(Reply::refusal("I will not").repeat(3)), "goal: x\n");
+}
+
+#[test]
+fn a_policy_stop() {
+    let script = || Script::new().agent(Reply::bash("echo 2 > kept.txt")).agent(Reply::complete("done")).judge(met());
+    let sandbox = Sandbox::new();
+    sandbox.write("kept.txt", "1\n");
+    sandbox.git_init();
+    let recording = Recording::in_place(sandbox, script(), "goal: x\nprotect: [kept.txt]\nrecord: effects\n");
+    recording.run(16);
+    replays(&recording, "policy");
+    // Where all is recorded there is no doubt either.
+    let replayed = recording.replay(&[]);
+    assert_eq!((replayed.finished.code, &replayed.report["standing"]), (Some(0), &json!("identical")));
 }
 
 #[test]

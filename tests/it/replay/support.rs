@@ -54,17 +54,44 @@ pub struct Replayed {
 /// Replays a session's folder or a file somewhere else.
 #[track_caller]
 pub fn replay(recording: &Path, more: &[&str]) -> Replayed {
+    let replayed = really(recording, more);
+    assert_eq!(replayed.report["processes"], 0, "a replay starts no process");
+    replayed
+}
+
+/// The same where processes may start.
+#[track_caller]
+pub fn really(recording: &Path, more: &[&str]) -> Replayed {
     let elsewhere = Sandbox::new();
-    let mut words = vec!["replay", recording.to_str().expect("UTF-8"), "--output-format", "json"];
-    words.extend(more);
-    let finished = elsewhere.run(words);
+    let finished = elsewhere.run(words(recording, more));
     assert!(!finished.stdout.is_empty(), "{:?}", finished);
     let report: Value = serde_json::from_str(&finished.stdout).unwrap_or_else(|error| panic!("{error}: {finished:?}"));
-    assert!(!elsewhere.spettro_home().exists(), "a replay writes nothing into its home");
-    let left: Vec<_> = std::fs::read_dir(elsewhere.root().join("tmp")).expect("there").collect();
-    assert!(left.is_empty(), "the scratch folder is removed: {left:?}");
-    assert_eq!(report["processes"], 0, "a replay starts no process");
+    assert_left_nothing(&elsewhere);
     Replayed { finished, report }
+}
+
+/// A replay somewhere else that gives no report.
+#[track_caller]
+pub fn refused(recording: &Path, more: &[&str], code: i32) -> String {
+    let elsewhere = Sandbox::new();
+    let finished = elsewhere.run(words(recording, more)).expect_code(code);
+    assert_eq!(finished.stdout, "");
+    assert_left_nothing(&elsewhere);
+    finished.stderr
+}
+
+fn words<'a>(recording: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
+    let mut words = vec!["replay", recording.to_str().expect("UTF-8"), "--output-format", "json"];
+    words.extend(more);
+    words
+}
+
+/// What a replay makes is removed.
+#[track_caller]
+pub fn assert_left_nothing(place: &Sandbox) {
+    assert!(!place.spettro_home().exists(), "a replay writes nothing into its home");
+    let left: Vec<_> = std::fs::read_dir(place.root().join("tmp")).expect("there").collect();
+    assert!(left.is_empty(), "the scratch folder is removed: {left:?}");
 }
 
 impl Replayed {
