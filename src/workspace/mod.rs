@@ -9,7 +9,9 @@ mod copy;
 mod effects;
 mod git;
 mod protect;
+mod reference;
 mod repository;
+mod scratch;
 mod stamp;
 #[cfg(test)]
 mod testing;
@@ -21,7 +23,9 @@ pub use base::{BASE_FILE, Base, BaseFile};
 pub use copy::copy;
 pub use git::{Git, GitState};
 pub use protect::Protected;
+pub use reference::Named;
 pub use repository::repository_top;
+pub use scratch::make_read_only_beside;
 pub use tree::{Listed, Listings, Tree, changed_files};
 pub use tripwire::{Tampered, Tripwire};
 
