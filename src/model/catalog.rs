@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::address::Address;
-pub use self::list::{Listed, listed};
+pub use self::list::{Listed, is_listed, listed};
 use self::table::{Provider, Reasoning, Row, own_name, table};
 use super::price::Price;
 use super::request::Front;
