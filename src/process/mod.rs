@@ -97,7 +97,6 @@ impl Default for ProcessOptions {
             executable: PathBuf::from("/proc/self/exe"),
             environment: Vec::new(),
             git_environment: Vec::new(),
-            git_environment: Vec::new(),
             secrets: Secrets::default(),
             run_id: String::new(),
             ledger_dir: None,
