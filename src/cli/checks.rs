@@ -42,14 +42,16 @@ pub fn checks(
             return Ok(Outcome::Usage);
         }
     };
-    let doubt = match args.trust.doubt(effective.untrusted) {
-        Ok(doubt) => doubt,
-        Err(problems) => {
-            super::validate::write_problems(&problems, err)?;
-            return Ok(Outcome::Usage);
-        }
-    };
     let config = effective.config;
+    let settled = match args.trust.doubt(effective.untrusted) {
+        Ok(Some(doubt)) => doubt.settle(config.goal_file.as_deref())?,
+        Ok(None) => Ok(()),
+        Err(problems) => Err(problems),
+    };
+    if let Err(problems) = settled {
+        super::validate::write_problems(&problems, err)?;
+        return Ok(Outcome::Usage);
+    }
     let mut signals = Signals::install(dispositions)?;
     use crate::world::Env;
     let stores: Vec<_> = home_dir(&env).into_iter().collect();
@@ -79,6 +81,7 @@ pub fn checks(
     }
     let exec = process::start(ProcessOptions {
         environment: child.vars,
+        git_environment: child.git,
         secrets: secrets.clone(),
         run_id: "checks".to_owned(),
         keep_leftovers: config.leftovers_run,
@@ -95,13 +98,6 @@ pub fn checks(
     let spool = Spool::new(temporary.path().join("spool"));
     let halt = Halt::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    if let Some(doubt) = doubt {
-        let settled = runtime.block_on(doubt.settle(&world, config.goal_file.as_deref(), temporary.path()))?;
-        if let Err(problems) = settled {
-            super::validate::write_problems(&problems, err)?;
-            return Ok(Outcome::Usage);
-        }
-    }
     let outcome = runtime.block_on(async {
         let work = async {
             let mut outcome = Outcome::Met;

@@ -8,7 +8,8 @@ use super::failure::Failure;
 use crate::event::Outcome;
 use crate::goal::Config;
 use crate::process::Process;
-use crate::process::sandbox::{KeyPlaces, Level, Places, Policy, SandboxError, Wanted};
+use crate::process::sandbox::{Access, KeyPlaces, Level, Places, Policy, Rule, SandboxError, Wanted};
+use crate::workspace::make_read_only_beside;
 use crate::world::{Env, KeyAt, RealEnv, account_home, user_home};
 
 /// Where spettro's own things are, of which commands see little or nothing.
@@ -26,13 +27,20 @@ pub struct Ground {
 
 impl Ground {
     /// What commands of this configuration may touch, in `workspace`, and spettro's git besides in `scratch`, once
-    /// there is such a folder.
+    /// there is such a folder; what it is told stands beside.
     ///
     /// # Errors
     /// A usage error when that cannot be kept apart from spettro's own things.
     pub fn policy(&self, config: &Config, workspace: &Path, scratch: Option<&Path>) -> Result<Policy, Failure> {
         let policy = self.wanted(&config.sandbox, config.goal_file.as_deref(), workspace)?;
-        Ok(Policy { scratch: scratch.map(Path::to_owned), ..policy })
+        let git = match scratch {
+            Some(scratch) => vec![
+                Rule { path: scratch.to_owned(), access: Access::Write },
+                Rule { path: make_read_only_beside(scratch)?, access: Access::Read },
+            ],
+            None => Vec::new(),
+        };
+        Ok(Policy { git, ..policy })
     }
 
     /// The same for what is wanted, without a configuration.

@@ -161,8 +161,13 @@ fn commands(report: &mut Report, home: Option<&Path>, cwd: &Path, env: &RealEnv)
     let secrets = Secrets::new(env.vars().into_iter().filter(|(name, _)| process::looks_secret(name)));
     let policy = EnvPolicy::default();
     let child = process::child_environment(&env.vars(), &policy, &[], &secrets, cwd, "doctor", temporary.path());
-    let options =
-        ProcessOptions { environment: child.vars, secrets, run_id: "doctor".to_owned(), ..ProcessOptions::default() };
+    let options = ProcessOptions {
+        environment: child.vars,
+        git_environment: child.git,
+        secrets,
+        run_id: "doctor".to_owned(),
+        ..ProcessOptions::default()
+    };
     let exec = match process::start(options) {
         Ok(exec) => exec,
         Err(error) => {

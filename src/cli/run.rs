@@ -224,8 +224,10 @@ fn start(
         let had = had.map_or(effective.config.limits.cost, |limits| limits.cost);
         effective.config.limits.cost = had.map(|limit| limit.saturating_add(added));
     }
-    let doubt = args.trust.doubt(effective.untrusted).map_err(Stop::Problems)?;
     let mut config = effective.config;
+    if let Some(doubt) = args.trust.doubt(effective.untrusted).map_err(Stop::Problems)? {
+        doubt.settle(config.goal_file.as_deref())?.map_err(Stop::Problems)?;
+    }
     if let Some(earlier) = &earlier {
         // The goal's text was frozen at the session's start; what a resume may change are its limits.
         if config.goal != earlier.frozen.goal {
@@ -267,6 +269,7 @@ fn start(
     notes.extend(sweep_crashed(&world, &store, &secrets));
     let exec = process::start(ProcessOptions {
         environment: child.vars,
+        git_environment: child.git,
         secrets: secrets.clone(),
         run_id: run_id.to_owned(),
         keep_leftovers: config.leftovers_run,
@@ -288,10 +291,6 @@ fn start(
         .build()
         .map_err(|error| Failure::new(Outcome::Environment, format!("start the runtime: {error}")))?;
     let local = tokio::task::LocalSet::new();
-    if let Some(doubt) = doubt {
-        let settled = doubt.settle(&world, config.goal_file.as_deref(), temporary.path());
-        local.block_on(&runtime, settled)?.map_err(Stop::Problems)?;
-    }
     if args.dry_run {
         let dry = DryRun {
             world,

@@ -36,7 +36,7 @@ use self::show::Row;
 use self::source::{Secrets, Source};
 use self::value::Value;
 use super::Config;
-use crate::world::Env;
+use crate::world::{Env, user_home};
 
 pub use keys::paths as key_paths;
 pub use layers::{Overrides, Setting};
@@ -160,10 +160,13 @@ fn load_with(
         checks: &overrides.checks,
         usable,
     };
+    let asked = |entry: &Entry| matches!(entry.source.origin, Origin::Flag(_) | Origin::Env(_));
     let standing = context.workspace.as_deref().map(|workspace| trust::Standing {
         file: context.goal_file.as_deref().filter(|_| !stored),
         workspace,
+        workspace_is_asked: merged.set("workspace").is_some_and(asked),
         cwd,
+        home: user_home(env),
     });
     if let Some(folder) = standing.as_ref().filter(|_| overrides.untrusted).and_then(trust::Standing::inside) {
         let message = format!("is inside `{}`, and `--untrusted` takes only a goal from elsewhere", folder.display());

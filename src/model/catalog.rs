@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::address::Address;
-pub use self::list::{Listed, listed};
+pub use self::list::{Listed, is_listed, listed};
 use self::near::unknown_model;
 use self::place::Place;
 use self::table::{Reasoning, Row, own_name, table};

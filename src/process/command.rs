@@ -44,6 +44,8 @@ pub(super) struct Shared {
     pub options: ProcessOptions,
     /// `NAME=value` of `options.environment`.
     environment: Vec<(String, CString)>,
+    /// The same of `options.git_environment`.
+    git_environment: Vec<(String, CString)>,
     pub gate: Gate,
     pub backend: Mutex<Backend>,
     trees: Mutex<Trees>,
@@ -86,15 +88,14 @@ impl Process {
         let strangers = Strangers::look();
         let backend = Backend::start(&options.executable)
             .map_err(|error| ProcessError::Zygote(options.executable.clone(), error))?;
-        let environment = options
-            .environment
-            .iter()
+        let variables = |of: &[(String, String)]| {
             // A variable that cannot be in an environment was not in ours.
-            .filter_map(|(name, value)| Some((name.clone(), variable(name, value).ok()?)))
-            .collect();
+            of.iter().filter_map(|(name, value)| Some((name.clone(), variable(name, value).ok()?))).collect()
+        };
         let shared = Shared {
+            environment: variables(&options.environment),
+            git_environment: variables(&options.git_environment),
             options,
-            environment,
             gate: Gate::default(),
             backend: Mutex::new(backend),
             trees: Mutex::default(),
@@ -306,9 +307,10 @@ impl Shared {
         let own = [("SPETTRO_JOB_ID", name), ("SPETTRO_RUN_ID", self.options.run_id.as_str())];
         let own: Vec<(&str, &str)> =
             command.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).chain(own).collect();
-        let mut env: Vec<CString> = Vec::with_capacity(self.environment.len() + own.len());
+        let inherited = if command.kind == CommandKind::Git { &self.git_environment } else { &self.environment };
+        let mut env: Vec<CString> = Vec::with_capacity(inherited.len() + own.len());
         env.extend(
-            self.environment
+            inherited
                 .iter()
                 .filter(|(name, _)| !own.iter().any(|(other, _)| other == name))
                 .map(|(_, variable)| variable.clone()),

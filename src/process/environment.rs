@@ -8,8 +8,23 @@ use globset::{Glob, GlobMatcher};
 use super::EnvPolicy;
 use crate::world::Secrets;
 
-/// Names of secrets.
-const REMOVED: [&str; 5] = ["*_KEY", "*_TOKEN", "*_SECRET", "*_PASSWORD", "*_CREDENTIAL*"];
+/// How names of secrets end. Names in lower case are as secret as others: `npm_config_auth_token`.
+const SECRET_ENDS: [&str; 7] = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_PASSPHRASE", "_PAT"];
+
+/// Whole names of secrets, as images and clients of databases and of ssh read them.
+const SECRET_NAMES: [&str; 11] = [
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "CREDENTIALS",
+    "PGPASSWORD",
+    "MYSQL_PWD",
+    "REDISCLI_AUTH",
+    "SSHPASS",
+    "APIKEY",
+];
 
 /// Files and tokens through which a command could steer later steps of a CI job. Only their own names pass them.
 const CI_FILES: [&str; 5] = ["GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "ACTIONS_*"];
@@ -47,7 +62,8 @@ const IDENTITY: [(&str, &str); 4] = [
 /// Whether a name says that what it names is a secret.
 pub fn looks_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase().replace('-', "_");
-    ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD"].iter().any(|end| name.ends_with(end)) || name.contains("_CREDENTIAL")
+    let ends = SECRET_ENDS.iter().any(|end| name.ends_with(end));
+    ends || name.contains("_CREDENTIAL") || SECRET_NAMES.contains(&name.as_str())
 }
 
 /// The environment every child starts from, and what is not in it.
@@ -55,6 +71,9 @@ pub fn looks_secret(name: &str) -> bool {
 pub struct ChildEnvironment {
     /// Sorted by name.
     pub vars: Vec<(String, String)>,
+    /// What spettro's own git starts from, likewise: nothing of `env:`, which a goal file of the repository may set,
+    /// and of git's own variables only ours. They lead it elsewhere, or make it run something.
+    pub git: Vec<(String, String)>,
     /// Names of what was taken out because it is or looks like a secret, sorted.
     pub removed: Vec<String>,
 }
@@ -72,39 +91,63 @@ pub fn child_environment(
     run_id: &str,
     tmpdir: &Path,
 ) -> ChildEnvironment {
-    let removes = globs(REMOVED);
+    let (mut result, mut removed) = inherited(vars, policy, provider_keys, secrets);
+    let (mut git, _) = inherited(vars, &EnvPolicy::default(), provider_keys, secrets);
+    git.retain(|name, _| !name.starts_with("GIT_"));
+    if let Some(path) = git.remove("PATH").map(|path| outside(&path, workspace)).filter(|path| !path.is_empty()) {
+        git.insert("PATH".to_owned(), path);
+    }
+    for vars in [&mut result, &mut git] {
+        for (name, value) in FIXED {
+            vars.insert(name.to_owned(), value.to_owned());
+        }
+        for (name, value) in IDENTITY {
+            vars.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+        }
+        vars.insert("TMPDIR".to_owned(), tmpdir.display().to_string());
+        add_git_config(vars, &workspace.display().to_string());
+    }
+    for (name, value) in &policy.set {
+        result.insert(name.clone(), value.clone());
+        removed.retain(|other| other != name);
+    }
+    for vars in [&mut result, &mut git] {
+        vars.insert("SPETTRO_RUN_ID".to_owned(), run_id.to_owned());
+    }
+    removed.sort();
+    ChildEnvironment { vars: result.into_iter().collect(), git: git.into_iter().collect(), removed }
+}
+
+/// What of our own variables passes, and the names of what does not because it is or looks like a secret.
+fn inherited(
+    vars: &[(String, String)],
+    policy: &EnvPolicy,
+    provider_keys: &[String],
+    secrets: &Secrets,
+) -> (BTreeMap<String, String>, Vec<String>) {
     let ci_files = globs(CI_FILES);
     let clean = globs(CLEAN);
     let passes = globs(policy.pass.iter().map(String::as_str));
-    let mut result: BTreeMap<String, String> = BTreeMap::new();
+    let mut result = BTreeMap::new();
     let mut removed = Vec::new();
     for (name, value) in vars {
         let named = policy.pass.contains(name);
         let passed = named || matches(&passes, name);
         let key = provider_keys.contains(name) || matches(&ci_files, &name.to_ascii_uppercase());
-        // Names in lower case are as secret as others: `npm_config_auth_token`.
-        let secret = secrets.is_secret(value) || matches(&removes, &name.to_ascii_uppercase());
+        let secret = secrets.is_secret(value) || looks_secret(name);
         if (key && !named) || (secret && !passed) {
             removed.push(name.clone());
         } else if !policy.clean || passed || matches(&clean, name) {
             result.insert(name.clone(), value.clone());
         }
     }
-    for (name, value) in FIXED {
-        result.insert(name.to_owned(), value.to_owned());
-    }
-    for (name, value) in IDENTITY {
-        result.entry(name.to_owned()).or_insert_with(|| value.to_owned());
-    }
-    result.insert("TMPDIR".to_owned(), tmpdir.display().to_string());
-    add_git_config(&mut result, &workspace.display().to_string());
-    for (name, value) in &policy.set {
-        result.insert(name.clone(), value.clone());
-        removed.retain(|other| other != name);
-    }
-    result.insert("SPETTRO_RUN_ID".to_owned(), run_id.to_owned());
-    removed.sort();
-    ChildEnvironment { vars: result.into_iter().collect(), removed }
+    (result, removed)
+}
+
+/// The folders of a `PATH` whose programs are not the workspace's: neither inside it nor relative to where one is.
+fn outside(path: &str, workspace: &Path) -> String {
+    let folders = path.split(':').filter(|folder| folder.starts_with('/') && !Path::new(folder).starts_with(workspace));
+    folders.collect::<Vec<_>>().join(":")
 }
 
 /// Configuration for every git below, after what the environment has of it already.
@@ -208,6 +251,69 @@ mod tests {
         assert!(removed.iter().all(|name| value(&environment, name).is_none()));
         for (name, expected) in [("PATH", "/bin"), ("FOO", "bar"), ("GITHUB_SHA", "abc"), ("LC_ALL", "C")] {
             assert_eq!(value(&environment, name), Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_secrets_need_no_prefix() {
+        let secret = [
+            "TOKEN",
+            "PASSWORD",
+            "Passphrase",
+            "PGPASSWORD",
+            "MYSQL_PWD",
+            "SSHPASS",
+            "GITHUB_PAT",
+            "SIGNING_PASSPHRASE",
+            "DB_PASSWD",
+            "x-api-key",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+        ];
+        for name in secret {
+            assert!(looks_secret(name), "{name}");
+            let environment = environment(&[(name, "v")], &EnvPolicy::default());
+            assert_eq!(value(&environment, name), None);
+            assert_eq!(environment.removed, [name]);
+        }
+        for name in ["PWD", "OLDPWD", "PATH", "COMPAT", "TOKENIZERS_PARALLELISM", "KEYBOARD", "SSH_ASKPASS"] {
+            assert!(!looks_secret(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn git_of_ours_hears_neither_the_goal_file_nor_what_leads_git_elsewhere() {
+        let given = [
+            ("PATH", "/usr/bin:bin::/w/node_modules/.bin:/w2/bin"),
+            ("HOME", "/root"),
+            ("GIT_DIR", "/elsewhere"),
+            ("GIT_OBJECT_DIRECTORY", "/elsewhere"),
+            ("GIT_CONFIG_COUNT", "1"),
+            ("GIT_CONFIG_KEY_0", "alias.x"),
+            ("GIT_CONFIG_VALUE_0", "!id"),
+            ("GIT_SSH_COMMAND", "x"),
+            ("A_TOKEN", "t"),
+        ];
+        let set =
+            vars(&[("PATH", "/w/bin"), ("LD_PRELOAD", "/w/x.so"), ("GIT_DIR", "/w/other"), ("GIT_EDITOR", "/w/x")]);
+        let policy = EnvPolicy { pass: vec!["*".to_owned()], set, clean: false };
+        let environment = environment(&given, &policy);
+        assert_eq!(value(&environment, "PATH"), Some("/w/bin"), "commands get what the goal file says");
+        let git: BTreeMap<&str, &str> =
+            environment.git.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        for (name, expected) in [
+            ("PATH", "/usr/bin:/w2/bin"),
+            ("HOME", "/root"),
+            ("GIT_EDITOR", "true"),
+            ("GIT_CONFIG_COUNT", "3"),
+            ("GIT_CONFIG_KEY_0", "gc.auto"),
+            ("GIT_CONFIG_VALUE_2", "/w"),
+            ("TMPDIR", "/t"),
+            ("SPETTRO_RUN_ID", "run-1"),
+        ] {
+            assert_eq!(git.get(name), Some(&expected), "{name}");
+        }
+        for name in ["LD_PRELOAD", "GIT_DIR", "GIT_OBJECT_DIRECTORY", "GIT_SSH_COMMAND", "A_TOKEN"] {
+            assert_eq!(git.get(name), None, "{name}");
         }
     }
 

@@ -78,6 +78,8 @@ pub struct ProcessOptions {
     pub executable: PathBuf,
     /// The whole environment of each child (see [`child_environment`]); a command's own `env` comes on top.
     pub environment: Vec<(String, String)>,
+    /// The same for spettro's own git.
+    pub git_environment: Vec<(String, String)>,
     /// Replaced in all output at capture.
     pub secrets: Secrets,
     /// Goes to children as `SPETTRO_RUN_ID` and into the ledger.
@@ -96,6 +98,7 @@ impl Default for ProcessOptions {
         ProcessOptions {
             executable: PathBuf::from("/proc/self/exe"),
             environment: Vec::new(),
+            git_environment: Vec::new(),
             secrets: Secrets::default(),
             run_id: String::new(),
             ledger_dir: None,

@@ -33,7 +33,7 @@ pub enum Confined {
     No = 0,
     /// The sandbox of commands.
     Command = 1,
-    /// The same, with git's scratch folder.
+    /// The same, with the folders of spettro's own git.
     Git = 2,
 }
 

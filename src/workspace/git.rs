@@ -5,14 +5,14 @@
 //! fetches are off; filters of large-file storage are off because they write into `.git`.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, FileTimes};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::WorkspaceError;
 use super::repository::Repository;
+use super::scratch::Scratch;
 use crate::event::Changes;
 use crate::world::{Command, CommandKind, Ending, ExecError, Roots, World};
 
@@ -43,6 +43,9 @@ const MISLEADING: [&str; 11] = [
     "GIT_WORK_TREE",
 ];
 
+/// An object is what its id says.
+pub(super) const WITHOUT_REPLACEMENTS: [(&str, &str); 1] = [("GIT_NO_REPLACE_OBJECTS", "1")];
+
 /// Configuration that no command of spettro's may take from the user.
 const CONFIG: [&str; 12] = [
     "core.hooksPath=/dev/null",
@@ -65,7 +68,7 @@ const CONFIG: [&str; 12] = [
 /// A workspace may be a folder inside a repository: everything is then restricted and relative to it.
 pub struct Git {
     roots: Roots,
-    scratch: PathBuf,
+    scratch: Scratch,
 }
 
 /// How the workspace stands in its repository.
@@ -86,7 +89,7 @@ impl Git {
     /// `scratch`: a private folder (in the session) for snapshots, made when needed. A base tree is only known to
     /// the `Git` with the scratch folder that it was written to.
     pub fn new(roots: Roots, scratch: PathBuf) -> Git {
-        Git { roots, scratch }
+        Git { roots, scratch: Scratch::new(&scratch) }
     }
 
     /// HEAD, branch, and what is dirty. `Ok(None)`: not a repository.
@@ -122,9 +125,9 @@ impl Git {
     /// Untracked files over 20 MB and spettro's own are left out. `Ok(None)`: not a repository.
     pub async fn snapshot(&self, world: &World) -> Result<Option<String>, WorkspaceError> {
         let Some(repository) = self.tracked(world).await? else { return Ok(None) };
-        let objects = self.scratch.join("objects");
-        private_folder(&objects)?;
-        let env = self.private(&self.copy_index(&repository)?);
+        self.scratch.folder("objects")?;
+        // What git knows of unchanged files need not be found out again.
+        let env = self.private(&self.scratch.copy_of_index(&repository.git_dir.join("index"))?);
 
         let mut exclude = self.excludes();
         exclude.extend(self.too_large(world, &env).await?);
@@ -151,7 +154,7 @@ impl Git {
         let Some(tree) = self.snapshot(world).await? else {
             return Err(WorkspaceError::Git("the workspace is no repository any more".into()));
         };
-        let mut env = self.private(&self.scratch.join("index"));
+        let mut env = self.private(&self.scratch.path("index"));
         let objects = repository.common_dir.join("objects");
         env.push(("GIT_ALTERNATE_OBJECT_DIRECTORIES".into(), alternate(&objects.to_string_lossy())));
         let always = ["diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none"];
@@ -186,11 +189,9 @@ impl Git {
         world: &World,
         content: &[u8],
     ) -> Result<Option<Vec<(String, String)>>, WorkspaceError> {
-        private_folder(&self.scratch)?;
-        let file = self.scratch.join("settings");
-        fs::write(&file, content).map_err(WorkspaceError::io("write", &file))?;
+        let file = self.scratch.told("settings", content)?;
         // The user's own configuration is not asked, and no repository is looked for: it may be what is broken.
-        let none = utf8(&self.scratch.join("none"))?;
+        let none = utf8(&self.scratch.nothing())?;
         let env = [("GIT_DIR", none.as_str()), ("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")];
         let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let file = utf8(&file)?;
@@ -212,7 +213,7 @@ impl Git {
     /// file is not there.
     pub async fn blob(&self, world: &World, reference: &str, name: &str) -> Result<Option<Vec<u8>>, WorkspaceError> {
         let object = format!("{reference}:./{name}");
-        let env = [("GIT_NO_REPLACE_OBJECTS".to_owned(), "1".to_owned())];
+        let env = WITHOUT_REPLACEMENTS.map(|(name, value)| (name.to_owned(), value.to_owned()));
         self.answer_or(world, &["cat-file", "blob", &object], &env, &[0], &[128]).await
     }
 
@@ -265,39 +266,13 @@ impl Git {
         Ok(paths.filter(large).filter_map(literal_exclude).collect())
     }
 
-    /// A copy of the user's index, so that what git knows of unchanged files need not be found out again. Its time
-    /// is kept: git tells by it which entries it must not trust.
-    fn copy_index(&self, repository: &Repository) -> Result<PathBuf, WorkspaceError> {
-        let (source, target) = (repository.git_dir.join("index"), self.scratch.join("index"));
-        for stale in [self.scratch.join("index.lock"), target.clone()] {
-            match fs::remove_file(&stale) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(WorkspaceError::io("remove", &stale)(error));
-                }
-                _ => {}
-            }
-        }
-        let copied = File::open(&source).and_then(|mut source| {
-            let time = source.metadata()?.modified()?;
-            let mut target = File::create(&target)?;
-            std::io::copy(&mut source, &mut target)?;
-            target.set_times(FileTimes::new().set_modified(time))
-        });
-        match copied {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(WorkspaceError::io("copy the index", &source)(error))
-            }
-            _ => Ok(target),
-        }
-    }
-
     /// The environment that leads git to the private index and object store. What writes must not see the user's
     /// store beside it: git sets the time of an object that it would write and finds there.
     fn private(&self, index: &Path) -> Vec<(String, String)> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         vec![
             ("GIT_INDEX_FILE".into(), text(index)),
-            ("GIT_OBJECT_DIRECTORY".into(), text(&self.scratch.join("objects"))),
+            ("GIT_OBJECT_DIRECTORY".into(), text(&self.scratch.path("objects"))),
         ]
     }
 
@@ -347,8 +322,8 @@ impl Git {
         allowed: &[i32],
         none: &[i32],
     ) -> Result<Option<Vec<u8>>, WorkspaceError> {
-        private_folder(&self.scratch)?;
-        let errors = self.scratch.join("git-errors");
+        self.scratch.make()?;
+        let errors = self.scratch.cleared("git-errors")?;
         let what = args.first().copied().unwrap_or_default();
         let mut argv = vec!["sh".to_owned(), "-c".to_owned(), r#"exec "$@" 2>"$0""#.to_owned()];
         argv.push(utf8(&errors)?);
@@ -386,7 +361,7 @@ impl Git {
             Ending::Exited(status) if none.contains(&status) => return Ok(None),
             Ending::Exited(127) => return Err(WorkspaceError::Git("git is not installed".into())),
             Ending::Exited(status) => {
-                let words = fs::read(&errors).unwrap_or_default();
+                let words = self.scratch.words("git-errors");
                 return Err(WorkspaceError::Git(first_lines(&words, what, status)));
             }
             Ending::TimedOut => {
@@ -397,10 +372,6 @@ impl Git {
         let output = finished.output;
         Ok((output.omitted_bytes == 0).then(|| [output.head, output.tail].concat()))
     }
-}
-
-fn private_folder(path: &Path) -> Result<(), WorkspaceError> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(WorkspaceError::io("create", path))
 }
 
 /// The start of what git said, or that it said nothing.

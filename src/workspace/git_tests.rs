@@ -2,6 +2,7 @@
 
 use super::super::testing::{sh, wait, world, world_with, write};
 use super::*;
+use std::fs::File;
 
 struct Sample {
     dir: tempfile::TempDir,

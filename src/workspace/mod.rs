@@ -11,7 +11,9 @@ mod effects;
 mod folders;
 mod git;
 mod protect;
+mod reference;
 mod repository;
+mod scratch;
 mod stamp;
 #[cfg(test)]
 mod testing;
@@ -23,7 +25,9 @@ pub use base::{BASE_FILE, Base, BaseFile};
 pub use copy::copy;
 pub use git::{Git, GitState};
 pub use protect::Protected;
+pub use reference::Named;
 pub use repository::repository_top;
+pub use scratch::make_read_only_beside;
 pub use tree::{Listed, Listings, Tree, changed_files};
 pub use tripwire::{Tampered, Tripwire};
 

@@ -142,6 +142,16 @@ pub fn replace(path: &Path, content: &[u8], mode: Option<u32>) -> io::Result<()>
     done
 }
 
+/// A new file at an absolute path, for writing; a file or a link that stands there is removed first.
+pub fn create(path: &Path, mode: u32) -> io::Result<File> {
+    remove(path)?;
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::other("the path names no file"));
+    };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(open(folder, FOLDER)?, name, flags, Mode::from_raw_mode(mode))?.into())
+}
+
 /// Removes the file or the link at an absolute path; that nothing stands there is as good.
 pub fn remove(path: &Path) -> io::Result<()> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {

@@ -107,6 +107,7 @@ impl Real for Machine {
         );
         let options = ProcessOptions {
             environment: child.vars,
+            git_environment: child.git,
             secrets: secrets.clone(),
             run_id: self.run_id.clone(),
             keep_leftovers: config.leftovers_run,

@@ -1,6 +1,6 @@
 //! The layers of a configuration, and the one value that each key has in the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -49,12 +49,15 @@ pub(super) struct Entry {
 pub(super) struct Merged {
     entries: BTreeMap<String, Entry>,
     named: BTreeMap<(String, String), Entry>,
+    /// Of `named`, those that stand where a lower layer had another.
+    replacing: BTreeSet<(String, String)>,
     defaults: Rc<Source>,
 }
 
 impl Merged {
     pub(super) fn new() -> Merged {
-        Merged { entries: BTreeMap::new(), named: BTreeMap::new(), defaults: Rc::new(Source::defaults()) }
+        let (entries, named, replacing) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Merged { entries, named, replacing, defaults: Rc::new(Source::defaults()) }
     }
 
     /// Puts a layer on top.
@@ -66,7 +69,10 @@ impl Merged {
                 if let Value::Map(map) = value {
                     for (name, value) in map {
                         let entry = Entry { value, source: Rc::clone(&source) };
-                        self.named.insert((path.clone(), name), entry);
+                        let key = (path.clone(), name);
+                        if self.named.insert(key.clone(), entry).is_some() {
+                            self.replacing.insert(key);
+                        }
                     }
                 }
                 continue;
@@ -100,6 +106,11 @@ impl Merged {
         let (_, key) = leaves.iter().find(|(leaf, _)| leaf == path)?;
         let value = super::shape::default(key)?;
         Some(Entry { value, source: Rc::clone(&self.defaults) })
+    }
+
+    /// Whether an entry of `providers` or `prices` stands where a lower layer had another.
+    pub(super) fn replaces(&self, map: &str, name: &str) -> bool {
+        self.replacing.iter().any(|(of, other)| of == map && other == name)
     }
 
     /// The entries of `providers` or `prices`, by name.

@@ -8,6 +8,11 @@ use crate::model::price::Price;
 use crate::model::wire::Wire;
 use crate::world::Env;
 
+/// Whether the catalogue has a provider of that name.
+pub fn is_listed(provider: &str) -> bool {
+    table().provider(provider).is_some()
+}
+
 /// A model of the catalogue, as it is shown.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Listed {

@@ -159,9 +159,9 @@ pub struct Policy {
     /// See [`Wanted::written`].
     pub written: bool,
     pub rules: Vec<Rule>,
-    /// The folder of spettro's own git, which runs in the same sandbox and may write there too: what a repository
-    /// configures (a filter, say) runs with it.
-    pub scratch: Option<PathBuf>,
+    /// What spettro's own git is granted besides, which runs in the same sandbox: what a repository configures (a
+    /// filter, say) runs with it.
+    pub git: Vec<Rule>,
     /// Folders that are granted less than is usual, and why; one clause each.
     pub narrowed: Vec<String>,
     /// Tests pretend that the kernel knows no newer Landlock than this. It can only take away, and is reported.
@@ -184,7 +184,7 @@ impl Policy {
             network: Network::All,
             written: false,
             rules: Vec::new(),
-            scratch: None,
+            git: Vec::new(),
             narrowed: Vec::new(),
             pretended_abi: None,
         }

@@ -18,18 +18,20 @@ pub struct Order {
     network: Network,
     /// Paths as bytes: one need not be UTF-8.
     rules: Vec<(Vec<u8>, Access)>,
-    scratch: Option<Vec<u8>>,
+    git: Vec<(Vec<u8>, Access)>,
     pretended_abi: Option<u8>,
 }
 
 impl Order {
     pub fn of(policy: &Policy) -> Order {
-        let rules = policy.rules.iter().map(|rule| (rule.path.as_os_str().as_bytes().to_vec(), rule.access));
+        let sent = |rules: &[Rule]| {
+            rules.iter().map(|rule| (rule.path.as_os_str().as_bytes().to_vec(), rule.access)).collect()
+        };
         Order {
             files: policy.files,
             network: policy.network.clone(),
-            rules: rules.collect(),
-            scratch: policy.scratch.as_ref().map(|path| path.as_os_str().as_bytes().to_vec()),
+            rules: sent(&policy.rules),
+            git: sent(&policy.git),
             pretended_abi: policy.pretended_abi,
         }
     }
@@ -64,8 +66,8 @@ pub fn prepare(order: Order, filtered: &mut Option<Network>) -> Result<(Obtained
             .map_err(|error| format!("build the Landlock ruleset: {error}"))
     };
     let (abi, ruleset) = build(&rules)?;
-    rules.extend(order.scratch.map(|path| rule((path, Access::Write))));
-    let (_, with_scratch) = build(&rules)?;
+    rules.extend(order.git.into_iter().map(rule));
+    let (_, of_git) = build(&rules)?;
     let mut filter = Vec::new();
     if sys::seccomp_available() {
         let failed = |error: seccompiler::BackendError| format!("build the seccomp filter: {error}");
@@ -80,6 +82,6 @@ pub fn prepare(order: Order, filtered: &mut Option<Network>) -> Result<(Obtained
         filter = seccomp::program_of_leaders(abi).map_err(failed)?;
     }
     let obtained = Obtained { abi, seccomp: filtered.is_some(), capabilities: capabilities::shrink() };
-    let git = Confinement { ruleset: with_scratch, filter: filter.clone() };
+    let git = Confinement { ruleset: of_git, filter: filter.clone() };
     Ok((obtained, Confinements { commands: Confinement { ruleset, filter }, git }))
 }

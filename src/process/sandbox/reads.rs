@@ -1,4 +1,5 @@
-//! What may be read: everything outside the home directory; inside, what stands there, without the places of keys.
+//! What may be read: everything outside the home directory but a container's secrets; inside, what stands there,
+//! without the places of keys.
 //! And no disk as such, in which all of it could be found again.
 
 use std::collections::BTreeSet;
@@ -8,24 +9,89 @@ use std::path::{Path, PathBuf};
 
 use super::{Access, Places, Rule, real};
 
-/// Never granted for reading, in the home directory.
-pub(super) const KEPT_FROM_READING: [&str; 15] = [
+/// Never granted for reading, in the home directory: keys and tokens, browsers with their sessions, and the shells'
+/// histories, in which both have been typed.
+pub(super) const KEPT_FROM_READING: [&str; 70] = [
+    ".spettro",
+    // Keys of machines and people.
     ".ssh",
+    ".gnupg",
+    ".password-store",
+    ".local/share/keyrings",
+    ".local/share/kwalletd",
+    ".pki",
+    ".config/sops",
+    ".config/age",
+    ".config/op",
+    ".config/1Password",
+    ".config/Bitwarden CLI",
+    ".config/keybase",
+    ".vault-token",
+    // Clouds and clusters.
     ".aws",
     ".azure",
-    ".gnupg",
+    ".config/gcloud",
+    ".boto",
+    ".s3cfg",
+    ".config/rclone",
+    ".oci",
+    ".config/doctl",
+    ".config/hcloud",
+    ".fly",
     ".kube",
     ".docker",
+    ".config/containers/auth.json",
+    ".terraformrc",
+    ".terraform.d/credentials.tfrc.json",
+    ".pulumi/credentials.json",
+    // Code, packages, data.
     ".netrc",
     ".git-credentials",
+    ".config/git/credentials",
+    ".config/gh",
+    ".config/hub",
+    ".config/glab-cli",
+    ".config/tea",
     ".npmrc",
     ".pypirc",
-    ".password-store",
-    ".spettro",
-    ".config/gh",
-    ".config/gcloud",
-    ".config/op",
+    ".config/pypoetry/auth.toml",
+    ".gem/credentials",
+    ".m2/settings.xml",
+    ".m2/settings-security.xml",
+    ".gradle/gradle.properties",
+    ".config/composer/auth.json",
+    ".composer/auth.json",
+    ".pgpass",
+    ".my.cnf",
+    ".mylogin.cnf",
+    ".huggingface/token",
+    // Other agents.
+    ".claude/.credentials.json",
+    ".claude.json",
+    ".codex/auth.json",
+    ".gemini/oauth_creds.json",
+    ".config/github-copilot",
+    // Browsers and mail.
+    ".mozilla",
+    ".thunderbird",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".config/BraveSoftware",
+    ".config/microsoft-edge",
+    ".config/vivaldi",
+    ".config/opera",
+    // What was typed.
+    ".bash_history",
+    ".zsh_history",
+    ".local/share/fish/fish_history",
+    ".python_history",
+    ".node_repl_history",
+    ".psql_history",
+    ".mysql_history",
 ];
+
+/// The same outside of it: what a container is handed at its start.
+const HANDED: [&str; 2] = ["/run/secrets", "/var/run/secrets"];
 
 /// Granted entry by entry: their own folder may get a place of keys later.
 const SPLIT: [&str; 2] = ["", ".config"];
@@ -57,6 +123,7 @@ pub(super) fn rules(places: &Places<'_>, narrowed: &mut Vec<String>) -> Vec<Rule
         let places_of_keys = KEPT_FROM_READING.iter().chain(&[".cargo/credentials", ".cargo/credentials.toml"]);
         places_of_keys.map(|name| home.join(name)).filter(|path| path.exists()).for_each(|path| walk.deny(&path));
     }
+    HANDED.iter().map(Path::new).filter(|path| path.exists()).for_each(|path| walk.deny(path));
     walk.split(Path::new(DEVICES));
     walk.grant(Path::new("/"));
     narrowed.extend(

@@ -22,9 +22,14 @@ impl Ground {
         for dir in ["home/.ssh", "home/.config/gh", "home/.config/git", "home/.cargo/bin", "home/src", "work", "own"] {
             fs::create_dir_all(ground.at(dir)).unwrap();
         }
-        for file in
-            ["home/.ssh/id", "home/.bashrc", "home/.netrc", "home/.cargo/credentials.toml", "home/.cargo/config.toml"]
-        {
+        for file in [
+            "home/.ssh/id",
+            "home/.bashrc",
+            "home/.netrc",
+            "home/.cargo/credentials.toml",
+            "home/.cargo/config.toml",
+            "home/.config/git/config",
+        ] {
             fs::write(ground.at(file), "x").unwrap();
         }
         fs::create_dir_all(ground.at("home/.spettro/sessions")).unwrap();
@@ -90,6 +95,49 @@ fn of_the_home_directory_what_stands_there_is_readable_but_not_the_places_of_key
     assert!(!policy.may_read(Path::new("/")), "granting it would grant what is below");
     for listed in [Path::new("/"), &ground.at("home"), &ground.at("home/.ssh")] {
         assert!(policy.may_list(listed), "{}", listed.display());
+    }
+}
+
+#[test]
+fn what_holds_tokens_besides_settings_is_kept_alone() {
+    let ground = Ground::new();
+    let kept = [
+        ".config/git/credentials",
+        ".vault-token",
+        ".pgpass",
+        ".config/containers/auth.json",
+        ".terraform.d/credentials.tfrc.json",
+        ".m2/settings.xml",
+        ".gradle/gradle.properties",
+        ".gem/credentials",
+        ".codex/auth.json",
+        ".claude/.credentials.json",
+        ".config/google-chrome/Default/Cookies",
+        ".mozilla/firefox/x/logins.json",
+        ".bash_history",
+        ".local/share/fish/fish_history",
+    ];
+    let beside = [
+        ".config/git/config",
+        ".config/containers/registries.conf",
+        ".m2/repository/a.jar",
+        ".gradle/init.gradle",
+        ".codex/config.toml",
+        ".claude/settings.json",
+        ".local/bin/tool",
+        ".local/share/applications/x",
+    ];
+    for name in kept.iter().chain(&beside) {
+        let path = ground.at("home").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "x").unwrap();
+    }
+    let policy = ground.policy(&Wanted::default()).unwrap();
+    kept.iter().for_each(|name| ground.check(&policy, &format!("home/{name}"), false, false));
+    beside.iter().for_each(|name| ground.check(&policy, &format!("home/{name}"), true, false));
+    for place in ["/run/secrets", "/var/run/secrets"] {
+        let token = Path::new(place).join("kubernetes.io/serviceaccount/token");
+        assert!(!Path::new(place).exists() || !policy.may_read(&token), "{place}");
     }
 }
 

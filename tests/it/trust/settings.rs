@@ -148,3 +148,22 @@ fn filters_of_the_repository_run_in_the_sandbox_only() {
     assert!(changed.contains(&"a.txt".to_owned()), "{changed:?}");
     assert!(!outside.exists(), "a filter is a program of the workspace's");
 }
+
+#[test]
+fn what_a_filter_puts_into_gits_folder_leads_nowhere() {
+    let sandbox = repository();
+    let mine = sandbox.write(sandbox.home().join(".bashrc"), "# mine\n");
+    let plant = "d=${GIT_INDEX_FILE%/*}\nfor n in settings git-errors; do ln -sfn MINE \"$d/$n\"; done\nls -l \"$d\" >planted\ncat\n";
+    sandbox.write("clean.sh", format!("#!/bin/sh\n{}", plant.replace("MINE", &mine.display().to_string())));
+    sandbox.write(".gitattributes", "*.txt filter=mine\n");
+    sandbox.write("a.txt", "one\n");
+    sandbox.sh("chmod +x clean.sh; git config filter.mine.clean ./clean.sh");
+    // What git's settings are is asked after the turn in which they moved.
+    let case = Case::within(sandbox, turns(&[Reply::bash("git config alias.x '!id'; echo two > a.txt")]), "goal: x");
+    let ended = case.run().expect(Outcome::Met);
+    assert!(case.sandbox.read("planted").contains("settings -> "), "the filter has run");
+    assert_eq!(case.sandbox.read(&mine), "# mine\n");
+    let told = put_back(&ended);
+    assert!(told.len() == 1 && told[0].contains("alias.x"), "{told:?}");
+    case.provider.finish();
+}

@@ -61,23 +61,29 @@ fn nor_what_commands_may_see_and_touch() {
     assert_eq!(doubts("model: a/b\nsandbox: {files: read-only, network: none}\n"), Vec::<String>::new());
 }
 
+/// A goal file that sets these two keys, and names a workspace.
+fn with_keys(workspace: &str) -> String {
+    let model = "model: {id: a/b, wire: openai-chat, base_url: \"https://x.example\", api_key_env: K}";
+    format!("version: 1\ngoal: do it\nworkspace: {workspace}\n{model}\nenv: {{pass: [T]}}\n")
+}
+
+/// What needs somebody to vouch for a goal file of that name in the place.
+fn keys_of(place: &Place, name: &str) -> Vec<String> {
+    let effective = place.source(&GoalSource::File(name.into())).unwrap();
+    effective.untrusted.into_iter().map(|problem| problem.key).collect()
+}
+
+const BOTH: [&str; 3] = ["model.base_url", "model.api_key_env", "env.pass"];
+const ALL: [&str; 4] = ["model.base_url", "model.api_key_env", "workspace", "env.pass"];
+
 #[test]
 fn who_lies_outside_may_and_so_may_everybody_else() {
-    let rest =
-        "model: {id: a/b, wire: openai-chat, base_url: \"https://x.example\", api_key_env: K}\nenv: {pass: [T]}\n";
-    let file = |workspace: &str| format!("version: 1\ngoal: do it\nworkspace: {workspace}\n{rest}");
     let place = Place::new();
     place.write("work/keep", "");
-    place.write("goal.yaml", file("work"));
-    assert_eq!(keys(&place), Vec::<String>::new(), "beside the workspace");
-
-    // The repository around the workspace is the workspace's, and one that the command is given in is no other.
-    place.write(".git/HEAD", "ref: refs/heads/main");
-    assert_eq!(keys(&place).len(), 3);
-    let elsewhere = tempfile::tempdir().unwrap();
-    place.write("goal.yaml", file(&elsewhere.path().display().to_string()));
-    let all = ["model.base_url", "model.api_key_env", "workspace", "env.pass"];
-    assert_eq!(keys(&place), all, "nor does it choose a folder elsewhere to be written");
+    place.write("goals/goal.yaml", with_keys("../work"));
+    assert_eq!(keys_of(&place, "goals/goal.yaml"), Vec::<String>::new(), "in a folder of its own");
+    place.write("work/.git/HEAD", "ref: refs/heads/main");
+    assert_eq!(keys_of(&place, "goals/goal.yaml"), Vec::<String>::new(), "outside of the repository it is about");
 
     let mut place = Place::new();
     place.write("goal.yaml", goal(""));
@@ -88,6 +94,110 @@ fn who_lies_outside_may_and_so_may_everybody_else() {
     place.set("sandbox.files", "off");
     place.var("SPETTRO_SANDBOX_WRITE", "[/srv]");
     assert_eq!(keys(&place), Vec::<String>::new(), "flags, variables and the user's configuration");
+}
+
+#[test]
+fn a_folder_that_holds_what_is_worked_on_is_its_own_boundary() {
+    let mut place = Place::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    // No repository: an unpacked archive, whose goal file names a folder in it, or one elsewhere.
+    place.write("tree/src/keep", "");
+    place.write("tree/goal.yaml", with_keys("src"));
+    assert_eq!(keys_of(&place, "tree/goal.yaml"), BOTH);
+    place.write("goal.yaml", with_keys(&elsewhere.path().display().to_string()));
+    assert_eq!(keys_of(&place, "goal.yaml"), ALL, "the current folder's own");
+    place.write("tree/deep/goal.yaml", with_keys(".."));
+    assert_eq!(keys_of(&place, "tree/deep/goal.yaml"), ALL, "what it names does not widen the boundary");
+
+    // A folder that holds the home directory as well is no archive, unless one stands right in it.
+    place.var("HOME", &place.path().join("tree/home").display().to_string());
+    place.write("tree/home/keep", "");
+    assert_eq!(keys_of(&place, "tree/goal.yaml"), Vec::<String>::new());
+    place.write("tree/goal.yaml", with_keys("."));
+    assert_eq!(keys_of(&place, "tree/goal.yaml"), BOTH);
+}
+
+#[test]
+fn a_file_of_a_repository_does_not_choose_its_way_out() {
+    let mut place = Place::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let elsewhere = elsewhere.path().canonicalize().unwrap().display().to_string();
+    place.write("repo/.git/HEAD", "ref: refs/heads/main");
+    place.write("repo/goals/goal.yaml", with_keys(&elsewhere));
+    assert_eq!(keys_of(&place, "repo/goals/goal.yaml"), ALL, "run from outside");
+    place.write("repo/goals/goal.yaml", with_keys("../.."));
+    place.write("secret.txt", "not for the model");
+    assert_eq!(keys_of(&place, "repo/goals/goal.yaml"), ALL, "wider is outside too");
+    let text = "version: 1\ngoal: {file: ../../secret.txt}\nworkspace: ../..\nmodel: a/b\n";
+    place.write("repo/goals/goal.yaml", text);
+    assert_eq!(keys_of(&place, "repo/goals/goal.yaml"), ["goal.file", "workspace"]);
+    place.write("repo/goals/goal.yaml", with_keys(".."));
+    assert_eq!(keys_of(&place, "repo/goals/goal.yaml"), BOTH, "the repository is all its own");
+    place.write("repo/goals/goal.yaml", with_keys(&place.path().join("repo").display().to_string()));
+    std::os::unix::fs::symlink(place.path().join("repo/goals/goal.yaml"), place.path().join("linked.yaml")).unwrap();
+    assert_eq!(keys_of(&place, "linked.yaml"), BOTH, "whatever name it goes by");
+
+    // Whoever names the workspace himself, elsewhere, uses the file as one of his own.
+    place.set("workspace", &elsewhere);
+    assert_eq!(keys_of(&place, "repo/goals/goal.yaml"), Vec::<String>::new());
+    place.set("workspace", &place.path().join("repo").display().to_string());
+    assert_eq!(keys_of(&place, "repo/goals/goal.yaml"), BOTH);
+}
+
+#[test]
+fn a_provider_of_the_repository_gets_nobody_elses_key() {
+    let provider =
+        |name: &str| format!("providers: {{{name}: {{wire: openai-chat, base_url: \"http://127.0.0.1:8/v1\"}}}}\n");
+    let local = |rest: &str| format!("version: 1\ngoal: do it\n{rest}");
+    let place = Place::new();
+    place.write("goal.yaml", local(&format!("model: mine/x\n{}", provider("mine"))));
+    assert_eq!(keys(&place), Vec::<String>::new(), "keyless, and its own");
+    for listed in ["anthropic", "google"] {
+        place.write("goal.yaml", local(&format!("model: {listed}/x\n{}", provider(listed))));
+        assert_eq!(keys(&place), [format!("providers.{listed}")]);
+    }
+    place.write(
+        "home/config.yaml",
+        "providers: {corp: {wire: openai-chat, base_url: \"https://corp.example\", api_key_env: K}}\n",
+    );
+    place.write("goal.yaml", local(&format!("model: corp/x\n{}", provider("corp"))));
+    assert_eq!(keys(&place), ["providers.corp"]);
+
+    // The user's model, with a key or headers, and the file's provider.
+    for carried in ["api_key_env: USERS_KEY", "headers: {x-team: b}", "query_params: {code: c}"] {
+        let mut place = Place::new();
+        place.write("goal.yaml", local(&provider("mine")));
+        place.write("home/config.yaml", format!("model: {{id: mine/x, {carried}}}\n"));
+        assert_eq!(keys(&place), ["providers.mine.base_url"], "{carried}");
+        place.write("home/config.yaml", "model: {id: mine/x, context_window: 9000}\n");
+        assert_eq!(keys(&place), Vec::<String>::new());
+        place.set("model", &format!("{{provider: mine, id: x, {carried}}}"));
+        assert_eq!(keys(&place), ["providers.mine.base_url"], "{carried}");
+    }
+}
+
+#[test]
+fn nor_what_calls_cost_and_what_else_is_sent() {
+    let price = |name: &str| format!("prices: {{\"{name}\": {{input: 0, output: 0}}}}\n");
+    assert_eq!(doubts(&format!("model: anthropic/x\n{}", price("anthropic/x"))), ["prices.anthropic/x"]);
+    assert_eq!(doubts(&format!("model: a/b\n{}", price("anthropic/x"))), ["prices.anthropic/x"], "for a flag");
+    for (key, value) in
+        [("like", "anthropic/claude-haiku-5-5"), ("extra_body", "{service_tier: fast}"), ("query_params", "{a: b}")]
+    {
+        let path = format!("model.{key}");
+        assert_eq!(doubts(&format!("model: {{id: anthropic/x, {key}: {value}}}\n")), [path], "{key}");
+        let local = "wire: openai-chat, base_url: \"http://127.0.0.1:8/v1\"";
+        assert_eq!(doubts(&format!("model: {{id: a/b, {local}, {key}: {value}}}\n")), Vec::<String>::new(), "{key}");
+    }
+    // A keyless server on this machine costs what its operator's file says.
+    let local = "providers: {p: {wire: openai-chat, base_url: \"http://localhost:8/v1\", extra_body: {a: 1}}}\n";
+    let rest =
+        format!("model: p/x\n{local}prices: {{\"p/x\": {{input: 1, output: 1}}, \"p/y\": {{input: 1, output: 1}}}}\n");
+    assert_eq!(doubts(&rest), Vec::<String>::new());
+    let mut place = Place::new();
+    place.write("goal.yaml", format!("version: 1\ngoal: do it\nmodel: a/b\n{}", price("openai/x")));
+    place.set("model", "openai/x");
+    assert_eq!(keys(&place), ["prices.openai/x"], "of the model that the operator chose");
 }
 
 #[test]
@@ -114,10 +224,11 @@ fn a_link_does_not_hide_where_a_file_is_and_a_text_file_stays_inside() {
 fn an_untrusted_repository_gives_neither_configuration_nor_goal() {
     let mut place = Place::new();
     place.write("work/.spettro/config.yaml", "name: theirs\n");
-    place.write("goal.yaml", goal("workspace: work\n"));
-    assert_eq!(place.load().unwrap().config.name, "theirs");
+    place.write("goals/goal.yaml", goal("workspace: ../work\n"));
+    let outside = GoalSource::File("goals/goal.yaml".into());
+    assert_eq!(place.source(&outside).unwrap().config.name, "theirs");
     place.overrides.untrusted = true;
-    assert_eq!(place.load().unwrap().config.name, "goal");
+    assert_eq!(place.source(&outside).unwrap().config.name, "goal");
     place.write("work/goal.yaml", goal(""));
     let problems = place.source(&GoalSource::File("work/goal.yaml".into())).unwrap_err();
     assert!(problems[0].to_string().contains("--untrusted"), "{problems:?}");
