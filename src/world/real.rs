@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
 
+use super::ignored::Ignored;
 use super::ports::{Boxed, Clock, Dir, DirEntry, Env, Ids, WalkOptions};
 
 /// Threads that list a folder: more gain nothing.
@@ -117,14 +118,10 @@ impl Dir for RealDir {
     }
 
     fn walk(&self, root: &Path, options: WalkOptions) -> (Vec<PathBuf>, Vec<String>) {
+        let ignored = options.gitignore.then(|| Ignored::new(root));
         let walk = ignore::WalkBuilder::new(root)
-            .hidden(false)
-            .parents(false)
-            .ignore(options.gitignore)
-            .git_ignore(options.gitignore)
-            .git_exclude(options.gitignore)
-            .git_global(false)
-            .require_git(false)
+            // Ignore files are read by `Ignored`.
+            .standard_filters(false)
             .follow_links(false)
             .filter_entry(move |entry| {
                 if entry.depth() == 0 {
@@ -134,6 +131,9 @@ impl Dir for RealDir {
                     return false;
                 }
                 let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
+                if ignored.as_ref().is_some_and(|ignored| ignored.leaves_out(entry.path(), is_dir)) {
+                    return false;
+                }
                 options.nested_repositories || !is_dir || !entry.path().join(".git").exists()
             })
             .threads(std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WALKERS))
