@@ -7,16 +7,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::CWD;
 
 use super::repository::Repository;
+use super::settings::runs_a_program;
 use super::stamp::Stamp;
 use super::{Git, WorkspaceError};
-use crate::world::{Roots, World, beneath};
+use crate::world::{Roots, World, beneath, regular};
 
 /// Larger files are none that anybody wrote by hand: they count as odd.
 const MOST_BYTES: u64 = 4 << 20;
@@ -289,12 +290,7 @@ impl Tripwire {
 impl Holds {
     fn read(path: &Path) -> Holds {
         let read = || -> std::io::Result<Holds> {
-            if !path.metadata()?.is_file() {
-                return Ok(Holds::Odd);
-            }
-            // What was put in its place since is not waited for.
-            let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-            let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+            let file = regular::open(path)?;
             let mode = file.metadata()?.permissions().mode() & 0o7777;
             let mut content = Vec::new();
             file.take(MOST_BYTES + 1).read_to_end(&mut content)?;
@@ -343,43 +339,6 @@ fn hooks_in(world: &World, folder: &Path) -> Vec<PathBuf> {
     let hook = |name: &Path| name.extension().is_none_or(|extension| extension != "sample");
     let entries = entries.into_iter().filter(|entry| !entry.is_dir && hook(Path::new(&entry.name)));
     entries.map(|entry| folder.join(entry.name)).collect()
-}
-
-/// Whether a setting of git (as `git config --list` names it) makes git run a program, now or some day, or read
-/// settings from elsewhere.
-fn runs_a_program(name: &str, value: &str) -> bool {
-    let Some((section, rest)) = name.split_once('.') else { return false };
-    let key = rest.rsplit_once('.').map_or(rest, |(_, key)| key);
-    match section {
-        "alias" | "filter" | "include" | "includeif" | "pager" | "hook" | "sendemail" => true,
-        "core" => match key {
-            "fsmonitor" => !matches!(value.to_ascii_lowercase().as_str(), "" | "false" | "no" | "off" | "0"),
-            "hookspath"
-            | "sshcommand"
-            | "editor"
-            | "pager"
-            | "askpass"
-            | "gitproxy"
-            | "alternaterefscommand"
-            | "worktree" => true,
-            _ => false,
-        },
-        "diff" => matches!(key, "command" | "textconv" | "external"),
-        "merge" => key == "driver",
-        "credential" => key == "helper",
-        "difftool" | "mergetool" | "browser" | "man" | "guitool" => matches!(key, "cmd" | "path"),
-        "gpg" => matches!(key, "program" | "defaultkeycommand"),
-        "sequence" => key == "editor",
-        "interactive" => key == "difffilter",
-        "trailer" => matches!(key, "command" | "cmd"),
-        "submodule" => key == "update" && value.starts_with('!'),
-        "remote" => matches!(key, "uploadpack" | "receivepack" | "vcs"),
-        "uploadpack" => key == "packobjectshook",
-        "init" => key == "templatedir",
-        "protocol" => key == "allow",
-        "web" => key == "browser",
-        _ => false,
-    }
 }
 
 #[cfg(test)]
