@@ -8,8 +8,10 @@ mod base;
 mod copy;
 mod effects;
 mod git;
+mod meanwhile;
 mod protect;
 mod repository;
+mod settings;
 mod stamp;
 #[cfg(test)]
 mod testing;
