@@ -20,7 +20,7 @@ use crate::event::{Outcome, RunResult};
 use crate::goal::{Cause, Config, Replayed, Run, RunParts, early};
 use crate::model::Endpoint;
 use crate::process::sandbox::{Access, Files, Policy, Rule};
-use crate::process::{SignalEvent, Signals};
+use crate::process::{SignalEvent, Signals, Watchdog};
 use crate::session::{self, Fact, Frozen, Line, Session};
 use crate::workspace::{Listed, Listings};
 use crate::world::{Halt, RealDir, Secrets, Why, World};
@@ -115,6 +115,7 @@ impl Again<'_> {
             secrets: Secrets::default(),
             notes: Vec::new(),
             tick: Rc::new(|_| {}),
+            pulse: Watchdog::none(),
             summarize: |_| String::new(),
             replayed: Some(Replayed {
                 frozen: Box::new(self.frozen.clone()),

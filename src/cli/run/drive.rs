@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::super::args::RunArgs;
 use super::super::confine::{self, Ground};
@@ -11,21 +12,23 @@ use super::super::failure::Failure;
 use super::super::logging::Log;
 use super::broken::{give_up, not_begun};
 use super::earlier::Earlier;
+use super::stuck::Known;
 use crate::cassette::{Places, Recorder};
 use crate::control::{Desk, Server};
 use crate::event::{Outcome, Record, RunResult};
 use crate::goal::{Config, Run, RunParts, WorkspaceMode, own_dirs};
 use crate::model::Endpoint;
-use crate::process::{Process, Signals};
+use crate::process::{Process, Signals, Watchdog};
 use crate::report::{Console, summary_markdown};
 use crate::session::{Fact, Listener, Session, Store, WorkspaceLock};
 use crate::world::{Halt, Roots, Secrets, World};
 
 /// The listener that shows events.
-struct Shown(Rc<Console>);
+struct Shown(Rc<Console>, Arc<Known>);
 
 impl Listener for Shown {
     fn event(&self, record: &Record) {
+        self.1.shown(record.seq);
         self.0.event(record);
     }
 }
@@ -43,6 +46,8 @@ pub(super) type Begun = Rc<RefCell<Option<(Session, Vec<String>)>>>;
 pub(super) struct Go<'a> {
     pub args: &'a RunArgs,
     pub begun: Begun,
+    pub known: Arc<Known>,
+    pub watchdog: Watchdog,
     pub world: World,
     /// The world's `Exec`.
     pub exec: Rc<Process>,
@@ -66,13 +71,13 @@ pub(super) struct Go<'a> {
 impl Go<'_> {
     pub(super) async fn drive(self, signals: Signals) -> Result<RunResult, Failure> {
         let Go { args, world, exec, ground, place, config, agent, judge, summarizer, earlier, .. } = self;
-        let Go { mut notes, run_id, console, removed, secrets, title, log, .. } = self;
+        let Go { mut notes, run_id, console, removed, secrets, title, log, known, watchdog, .. } = self;
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
             WorkspaceMode::InPlace => Some(WorkspaceLock::take(&world, &place.home, &project, run_id).await?),
             WorkspaceMode::Copy => None,
         };
-        let shown: Rc<dyn Listener> = Rc::new(Shown(console.clone()));
+        let shown: Rc<dyn Listener> = Rc::new(Shown(console.clone(), known.clone()));
         let ephemeral = if args.ephemeral {
             let folder = tempfile::Builder::new()
                 .prefix("spettro-session-")
@@ -145,6 +150,7 @@ impl Go<'_> {
             resume.extend(["--session-dir".to_owned(), place.session_root.to_string_lossy().into_owned()]);
         }
         if ephemeral.is_none() {
+            known.began(session.dir(), resume.clone());
             self.begun.replace(Some((session.clone(), resume.clone())));
         }
         notes.extend(removed_note(&removed));
@@ -183,6 +189,7 @@ impl Go<'_> {
             secrets,
             tick: Rc::new(move |since| console_tick.tick(since)),
             summarize: summary_markdown,
+            pulse: watchdog.clone(),
             replayed: None,
         };
         let mut signals = Some(signals);
@@ -198,6 +205,8 @@ impl Go<'_> {
             }
             Err(cause) => give_up(&world, &session, run_id, cause, earlier.is_none()).await,
         };
+        // What follows is for as long as it takes.
+        watchdog.off();
         let undelivered = steering.borrow().len();
         if undelivered > 0 {
             let messages = if undelivered == 1 { "message" } else { "messages" };
