@@ -86,7 +86,7 @@ fn a_protected_file_that_is_changed_after_the_verdict_was_asked_for_ends_the_run
     let sandbox = Sandbox::new();
     sandbox.write("tests/t.sh", "exit 0\n");
     // It does so when it is told to end, which is when everything else is over.
-    let job = "trap 'echo exit 1 > tests/t.sh; exit' TERM; touch job; while :; do sleep 0.02; done";
+    let job = "trap 'echo exit 1 > tests/t.sh; exit' TERM; touch job; while :; do sleep 0.02 || :; done";
     let script = Script::new()
         .agent(Reply::call("bash", json!({"command": job, "run_in_background": true})))
         .agent(Reply::bash("until [ -e job ]; do sleep 0.02; done"))
