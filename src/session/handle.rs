@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use super::derived::write_json;
 use super::derived::{DeriveState, EVENTS_FILE, Events, METADATA_FILE, Overview, STATUS_FILE, TASKS_FILE, derive};
 use super::error::SessionError;
 use super::facts::{Fact, Header, LOG_VERSION, Line};
@@ -400,7 +399,7 @@ impl Session {
 
     /// result.json and summary.md, each temp + rename; a finished result is on the disk when this returns.
     pub fn write_result(&self, result: &RunResult, summary: &str) -> Result<(), SessionError> {
-        write_result(&self.inner.dir, result, summary)
+        super::result::write_result(&self.inner.dir, result, summary)
     }
 
     /// Any other whole file of the session folder (`changes.patch`), temp + rename; its path.
@@ -567,16 +566,6 @@ impl Writing {
 }
 
 /// The spool ids that facts name, with the lengths of their bodies where they are known.
-/// [`Session::write_result`] for a session that nobody can ask any more.
-///
-/// # Errors
-/// The system's.
-pub fn write_result(dir: &Path, result: &RunResult, summary: &str) -> Result<(), SessionError> {
-    let sync = result.outcome.is_some();
-    write_whole(&dir.join("summary.md"), summary.as_bytes(), sync)?;
-    write_json(&dir.join("result.json"), result, sync)
-}
-
 fn spooled(lines: &[Line]) -> BTreeMap<u64, Option<u64>> {
     let mut ids = BTreeMap::new();
     for line in lines {
