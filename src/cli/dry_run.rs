@@ -92,7 +92,11 @@ impl DryRun<'_> {
 }
 
 /// Writes a preview: as comments and the request's body, or all of it as one JSON object.
-pub fn show(preview: &Preview, format: Format, out: &mut dyn Write) -> Result<(), serde_json::Error> {
+///
+/// # Errors
+/// When it cannot be written.
+pub fn show(preview: &Preview, format: Format, out: &mut dyn Write) -> Result<(), Failure> {
+    let internal = |error: serde_json::Error| Failure::new(Outcome::Internal, error);
     if format != Format::Text {
         let object = json!({
             "v": 1,
@@ -106,9 +110,8 @@ pub fn show(preview: &Preview, format: Format, out: &mut dyn Write) -> Result<()
             "notes": preview.notes,
             "request": preview.request,
         });
-        // A reader that went away has seen enough.
-        let _ = writeln!(out, "{}", serde_json::to_string(&object)?);
-        return Ok(());
+        writeln!(out, "{}", serde_json::to_string(&object).map_err(internal)?)?;
+        return Ok(out.flush()?);
     }
     let mut text = format!("# sandbox: {}\n", preview.sandbox);
     text.push_str(&format!("# baseline: {} files, content {}\n", preview.files, preview.digest));
@@ -125,8 +128,8 @@ pub fn show(preview: &Preview, format: Format, out: &mut dyn Write) -> Result<()
         preview.estimate_tokens,
         preview.max_output_tokens,
         preview.reserved,
-        serde_json::to_string_pretty(&preview.request)?
+        serde_json::to_string_pretty(&preview.request).map_err(internal)?
     ));
-    let _ = out.write_all(text.as_bytes());
-    Ok(())
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
 }

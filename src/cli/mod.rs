@@ -26,6 +26,7 @@ pub mod schema;
 mod sessions;
 mod steer;
 mod stop;
+mod streams;
 mod trust;
 pub mod validate;
 
@@ -37,6 +38,7 @@ use clap::Parser;
 use self::args::{Cli, SchemaOf, ValidateArgs, Verb};
 use self::failure::Failure;
 pub use self::run::Exit;
+use self::streams::{Data, Talk};
 use crate::event::Outcome;
 use crate::process::Dispositions;
 use crate::world::{RealEnv, home_dir};
@@ -56,7 +58,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
             };
         }
     };
-    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let (mut out, mut err) = (Data::new(io::stdout()), Talk(io::stderr()));
     let ended = match &cli.verb {
         Verb::Run(args) => return run::run(args, dispositions),
         Verb::Replay(args) => return replay::replay(args, dispositions, &mut out, &mut err),
@@ -73,10 +75,8 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
         Verb::Jobs(args) => jobs::jobs(args, &mut out),
         Verb::Doctor(args) => doctor::doctor(args, &mut out, &mut err),
     };
-    match ended {
+    match ended.and_then(|outcome| out.flush().map(|()| outcome).map_err(Failure::from)) {
         Ok(outcome) => outcome.into(),
-        // A reader that went away has seen enough.
-        Err(failure) if failure.outcome == Outcome::Met => Outcome::Met.into(),
         Err(failure) => {
             let hint = failure.hint.as_deref().map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
             let _ = write!(err, "error: {}\n{hint}", failure.message);
@@ -86,10 +86,9 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
 }
 
 impl From<io::Error> for Failure {
-    /// Writing what a verb has to say failed: a reader that went away is no error of the verb.
+    /// What a verb has to say could not be written, or what it needs not be read.
     fn from(error: io::Error) -> Self {
-        let outcome = if error.kind() == io::ErrorKind::BrokenPipe { Outcome::Met } else { Outcome::Environment };
-        Failure::new(outcome, error)
+        Failure::new(Outcome::Environment, error)
     }
 }
 

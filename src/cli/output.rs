@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
-use crate::event::RunResult;
+use crate::event::{Outcome, RunResult};
+use crate::goal::early;
 use crate::report::Format;
 
 /// Refuses a file that could not be written at the end, before anything is spent.
@@ -29,6 +30,26 @@ pub fn check(file: &Path) -> Result<(), Failure> {
         Err(error) => Err(Failure::usage(format!("the folder of `-o {shown}` cannot be used: {error}"))
             .hint(format!("make it first: `mkdir -p {}`", folder.display()))),
     }
+}
+
+/// Marks a result of an earlier run as that of one that is running: should this one be killed, nobody takes the old one
+/// for its own. Where there is none yet, none is made; it might stand in the workspace.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn begin(file: &Path, run_id: &str) -> Result<(), Failure> {
+    if !std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file()) {
+        return Ok(());
+    }
+    let running = RunResult {
+        state: "running".to_owned(),
+        outcome: None,
+        exit_code: None,
+        error: None,
+        ..early(run_id, Outcome::Internal, String::new(), None)
+    };
+    write(file, &running)
+        .map_err(|error| Failure::new(Outcome::Environment, format!("write `{}`: {error}", file.display())))
 }
 
 /// Writes a result whole, under another name first; into a device or a pipe as it is.
@@ -93,7 +114,6 @@ pub fn asked(words: &[OsString]) -> AskedOutput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Outcome;
 
     fn result() -> RunResult {
         crate::goal::early("run-1", Outcome::Usage, "no".to_owned(), None)
@@ -110,6 +130,20 @@ mod tests {
             let failure = check(&bad).unwrap_err();
             assert_eq!(failure.outcome, Outcome::Usage, "{}", bad.display());
         }
+    }
+
+    #[test]
+    fn an_old_result_is_marked_as_running_and_no_new_one_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+        write(&old, &RunResult { outcome: Some(Outcome::Met), ..result() }).unwrap();
+        begin(&old, "run-2").unwrap();
+        begin(&new, "run-2").unwrap();
+        begin(Path::new("/dev/null"), "run-2").unwrap();
+        let marked: serde_json::Value = serde_json::from_slice(&std::fs::read(&old).unwrap()).unwrap();
+        assert_eq!((marked["state"].as_str(), marked["run_id"].as_str()), (Some("running"), Some("run-2")));
+        assert!(marked["outcome"].is_null() && marked["exit_code"].is_null() && marked["error"].is_null());
+        assert!(!new.exists());
     }
 
     #[test]

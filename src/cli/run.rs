@@ -5,10 +5,13 @@ mod drive;
 mod earlier;
 mod record;
 mod secret;
+mod stuck;
 
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::broken::misused;
 use self::broken::{broken_off, only_event, panicked};
@@ -16,6 +19,7 @@ use self::drive::{Begun, Go, Place};
 pub(super) use self::earlier::last_limits;
 use self::earlier::{earlier, kept_limits, unfinished};
 pub(super) use self::secret::{key_names, secrets};
+use self::stuck::Known;
 use super::args::{Asked, Color, OutputFormat, RunArgs};
 use super::confine::{self, Ground};
 use super::crashed::sweep_crashed;
@@ -25,9 +29,10 @@ use super::lanes::NoExec;
 use super::logging::Log;
 use super::models::{Frozen as FrozenModels, models};
 use super::output;
+use super::streams::Data;
 use crate::event::{Outcome, ResultError, RunResult};
 use crate::goal::{GoalSource, Overrides, Problem, early, load};
-use crate::process::{self, Dispositions, ProcessOptions, Signals};
+use crate::process::{self, Dispositions, ProcessOptions, Signals, Watchdog};
 use crate::report::{ColourChoice, Console, Format, Look};
 use crate::session::{self, Store};
 use crate::world::{Env, RealClock, RealDir, RealEnv, RealIds, World, home_dir};
@@ -55,9 +60,13 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
     let file = args.output_file.as_deref();
     let checked = file.map_or(Ok(()), output::check);
     let file = file.filter(|_| checked.is_ok());
+    // A dry run writes no result.
+    let replaced = file.filter(|_| !args.dry_run).map_or(Ok(()), |file| output::begin(file, &run_id));
+    let checked = checked.and(replaced);
     let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         checked?;
-        start(args, dispositions, &env, &run_id, &console)
+        let known = Arc::new(Known::new(&run_id, format(args), file.map(Path::to_owned)));
+        start(args, dispositions, &env, &known, &console)
     }));
     let began = matches!(started, Ok(Ok(_)));
     let mut result = match started {
@@ -144,9 +153,10 @@ fn start(
     args: &RunArgs,
     dispositions: &Dispositions,
     env: &RealEnv,
-    run_id: &str,
+    known: &Arc<Known>,
     console: &Rc<Console>,
 ) -> Result<RunResult, Stop> {
+    let run_id = known.run();
     if env.var("SPETTRO_RUN_ID").is_some() && !args.nested {
         return Err(Failure::usage("this is already inside a run of spettro")
             .hint("`--nested` allows a run inside a run")
@@ -308,15 +318,19 @@ fn start(
         for note in notes.iter().chain(&preview.notes) {
             console.notice(note);
         }
-        dry_run::show(&preview, format(args), &mut std::io::stdout())
-            .map_err(|error| Failure::new(Outcome::Internal, error))?;
+        dry_run::show(&preview, format(args), &mut Data::new(std::io::stdout()))?;
         return Err(Stop::Shown);
     }
+    let limit = config.limits.time_ms.map(Duration::from_millis);
+    let last = known.clone();
+    let watchdog = Watchdog::start(limit, Box::new(move |outcome| last.last_words(outcome)))?;
     let place = Place { home, session_root, store };
     let begun: Begun = Rc::default();
     let go = Go {
         args,
         begun: begun.clone(),
+        known: known.clone(),
+        watchdog: watchdog.clone(),
         world: world.clone(),
         exec,
         ground,
@@ -336,6 +350,7 @@ fn start(
         log,
     };
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| local.block_on(&runtime, go.drive(signals))));
+    watchdog.off();
     match ended {
         Ok(result) => Ok(result?),
         Err(panic) => {

@@ -15,6 +15,29 @@ pub fn descends(pid: i32, ancestor: i32, look: impl Fn(i32) -> Option<Stat>) -> 
     (0..LOOKS).find_map(|_| climb(pid, ancestor, &look))
 }
 
+/// Whether `pid` or one above it is `marked` and not above `me` as well; `None` when that cannot be told.
+pub fn comes_from(pid: i32, me: i32, look: impl Fn(i32) -> Option<Stat>, marked: impl Fn(i32) -> bool) -> Option<bool> {
+    let line = |of: i32| (0..LOOKS).find_map(|_| lineage(of, &look));
+    let peer = line(pid)?;
+    let mine = line(me).unwrap_or_default();
+    Some(peer.into_iter().any(|above| !mine.contains(&above) && marked(above)))
+}
+
+/// A process and those above it.
+fn lineage(pid: i32, look: &impl Fn(i32) -> Option<Stat>) -> Option<Vec<i32>> {
+    let mut child = look(pid)?;
+    let mut line = vec![pid];
+    while child.parent != 0 {
+        let parent = look(child.parent)?;
+        if parent.start > child.start || line.len() >= MOST_GENERATIONS {
+            return None;
+        }
+        line.push(parent.pid);
+        child = parent;
+    }
+    Some(line)
+}
+
 fn climb(pid: i32, ancestor: i32, look: &impl Fn(i32) -> Option<Stat>) -> Option<bool> {
     let mut child = look(pid)?;
     for _ in 0..MOST_GENERATIONS {
@@ -73,6 +96,26 @@ mod tests {
         }
         let circle = [process(2, 3, 1), process(3, 2, 1)];
         assert_eq!(descends(2, 10, among(&circle)), None);
+    }
+
+    #[test]
+    fn children_of_another_run_are_told_and_those_of_a_run_around_both_are_not() {
+        // 5 and 50 are helpers: 5 of a run in which both others were started, 50 of another one.
+        let all = [
+            process(1, 0, 0),
+            process(5, 1, 1),
+            process(10, 5, 5),
+            process(20, 5, 6),
+            process(50, 5, 7),
+            process(51, 50, 8),
+            process(52, 51, 9),
+        ];
+        let helper = |pid| pid == 5 || pid == 50;
+        assert_eq!(comes_from(52, 10, among(&all), helper), Some(true));
+        assert_eq!(comes_from(50, 10, among(&all), helper), Some(true));
+        assert_eq!(comes_from(20, 10, among(&all), helper), Some(false));
+        assert_eq!(comes_from(99, 10, among(&all), helper), None);
+        assert_eq!(comes_from(20, 1, among(&all), helper), Some(true), "seen from outside of it");
     }
 
     #[test]

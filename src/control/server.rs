@@ -237,12 +237,23 @@ fn refusal(stream: &UnixStream) -> Option<String> {
         // A process that this one cannot see is outside of its pid namespace, and no child of it.
         Some(0) => None,
         Some(pid) => match kin::descends(pid, me, process::stat) {
+            Some(false) if confined(pid, me) => Some("a command of another run may not control this one".to_owned()),
             Some(false) => None,
             Some(true) => Some("a command of this run may not control it".to_owned()),
             None => Some("it cannot be told whether a command of this run asks".to_owned()),
         },
         None => Some("it cannot be told who asks".to_owned()),
     }
+}
+
+/// Whether the peer is a command of some run, this one's or another's: it descends from what starts those, or is under
+/// more filters than this run itself. What cannot be told is taken to be one.
+fn confined(pid: i32, me: i32) -> bool {
+    let filtered = match (process::filters(pid), process::filters(me)) {
+        (Some(peer), Some(mine)) => peer > mine,
+        _ => true,
+    };
+    filtered || kin::comes_from(pid, me, process::stat, process::is_helper).unwrap_or(true)
 }
 
 enum ReadError {

@@ -302,7 +302,11 @@ impl Loop {
         holds.extend(self.protected());
         holds.extend(self.tripwire().await?);
         let digest = if holds.is_empty() { self.digest() } else { None };
-        let results = self.checks(!holds.is_empty()).await;
+        let skip = !holds.is_empty();
+        let results = self.checks(skip).await;
+        if !skip {
+            holds.extend(self.touched());
+        }
         if let Some(why) = self.halt.why() {
             holds.push(self.fail(cause(&Ended::Halted(why))));
         }

@@ -27,6 +27,7 @@ use super::{judge, sources};
 use crate::compact::{self, Budget, Compactor, History};
 use crate::event::{Lane, Outcome, RunResult};
 use crate::model::{Endpoint, Gateway, GatewayParts};
+use crate::process::Watchdog;
 use crate::process::sandbox::Policy;
 use crate::session::{self, Fact, Frozen, Line, Session, SessionError};
 use crate::tools::Answers;
@@ -71,6 +72,8 @@ pub struct RunParts {
     /// Called about once a second.
     pub tick: Rc<dyn Fn(Duration)>,
     pub summarize: fn(&RunResult) -> String,
+    /// Ends the process when the loop stands still.
+    pub pulse: Watchdog,
     /// What was recorded, when the run is one that was.
     pub replayed: Option<Replayed>,
 }
@@ -93,6 +96,7 @@ pub struct Run {
     goal: Loop,
     /// Absent in a replay.
     watch: Option<Watch>,
+    pulse: Watchdog,
     timer: Timer,
     identity: Identity,
     summarize: fn(&RunResult) -> String,
@@ -243,7 +247,7 @@ impl Run {
         let compactions = compactor.tally();
         let pressing_gateway = gateway.clone();
         let (pressing_timer, pressing_limits) = (timer.clone(), parts.config.limits.clone());
-        let (looked, seeing) = (tripwire.clone(), witness.clone());
+        let (looked, seeing, modes) = (tripwire.clone(), witness.clone(), parts.session.clone());
         let mut agent = Agent::new(AgentParts {
             world: parts.world.clone(),
             session: parts.session.clone(),
@@ -263,6 +267,7 @@ impl Run {
             steering: parts.steering.clone(),
             recent: parts.config.judge.as_ref().map_or(1, |judge| judge.messages as usize),
             changed: Rc::new(move |call_id, ran| {
+                modes.mend();
                 if let Some(wire) = looked.borrow_mut().as_mut() {
                     wire.look(&format!("{} `{}`", ran.tool, ran.summary));
                 }
@@ -320,11 +325,20 @@ impl Run {
             gateway,
             timer: timer.clone(),
             limits: parts.config.limits.clone(),
+            pulse: parts.pulse.clone(),
             tick: parts.tick.clone(),
         };
         let watch = parts.replayed.is_none().then_some(watch);
-        let run =
-            Run { goal, watch, timer, identity, summarize: parts.summarize, baseline, secrets: parts.secrets.clone() };
+        let run = Run {
+            goal,
+            watch,
+            pulse: parts.pulse.clone(),
+            timer,
+            identity,
+            summarize: parts.summarize,
+            baseline,
+            secrets: parts.secrets.clone(),
+        };
         let running = run.result(None);
         run.goal.session.write_result(&running, &(run.summarize)(&running)).map_err(|error| session_cause(&error))?;
         Ok(run)

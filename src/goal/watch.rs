@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::event::Limits;
 use crate::model::Gateway;
+use crate::process::Watchdog;
 use crate::session::{Fact, Session};
 use crate::world::{Halt, Why, World};
 
@@ -65,6 +66,8 @@ pub struct Watch {
     pub gateway: Rc<Gateway>,
     pub timer: Timer,
     pub limits: Limits,
+    /// Ends the process when this here is not heard of any more.
+    pub pulse: Watchdog,
     /// Called about once a second with the time since the run started.
     pub tick: Rc<dyn Fn(Duration)>,
 }
@@ -76,6 +79,7 @@ impl Watch {
         let mut saved = self.world.clock.elapsed();
         loop {
             let left = self.look();
+            self.pulse.turned(self.standing_still(left, quiet_since.get()));
             self.world.clock.sleep(left.unwrap_or(TICK).clamp(Duration::from_millis(5), TICK)).await;
             let now = self.world.clock.elapsed();
             if self.gateway.meter().occupied() || self.world.exec.busy() {
@@ -102,6 +106,13 @@ impl Watch {
             self.over(Why::TimeLimit);
         }
         left
+    }
+
+    /// How long it would take until a limit is over, were nothing to happen from now on.
+    fn standing_still(&self, left: Option<Duration>, quiet_since: Duration) -> Option<Duration> {
+        let quiet = self.world.clock.elapsed().saturating_sub(quiet_since);
+        let idle = self.limits.idle_ms.map(|idle| Duration::from_millis(idle).saturating_sub(quiet));
+        left.into_iter().chain(idle).min()
     }
 
     /// In the log before it takes effect, so that a replay can let it come at the same place.

@@ -24,6 +24,7 @@ mod signals;
 mod sweep;
 mod sys;
 mod tree;
+mod watchdog;
 
 #[cfg(not(target_os = "linux"))]
 #[path = "group.rs"]
@@ -44,9 +45,10 @@ pub use backend::zygote_main;
 pub use command::Process;
 pub use credential::key_command;
 pub use environment::{ChildEnvironment, child_environment, hint, looks_secret};
-pub use proc::{Stat, stat};
+pub use proc::{Stat, filters, is_helper, stat};
 pub use signals::{Dispositions, SignalEvent, Signals, force, reraise};
 pub use sweep::{LEDGER_NAME, sweep};
+pub use watchdog::{LastWords, Watchdog};
 
 /// Processes that this one has started, helpers included.
 static STARTED: AtomicU64 = AtomicU64::new(0);
@@ -116,6 +118,8 @@ pub enum ProcessError {
     Subreaper(std::io::Error),
     #[error("handle signals: {0}")]
     Signals(std::io::Error),
+    #[error("start the thread that ends a run which stands still: {0}")]
+    Watchdog(std::io::Error),
     #[error("prepare the sandbox: {0}")]
     Sandbox(std::io::Error),
     #[error("use the ledger of children `{0}`: {1}")]

@@ -92,6 +92,28 @@ pub fn command_line(pid: i32) -> Option<String> {
     if line.is_empty() { stat(pid).map(|stat| stat.name) } else { Some(line) }
 }
 
+/// How many filters of system calls a process has that gave up new privileges, as every confined command has. A
+/// container's own filter is counted too. `None` when it cannot be told.
+pub fn filters(pid: i32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    Some(filters_in(&status))
+}
+
+fn filters_in(status: &str) -> u32 {
+    let field = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.and_then(|value| value.trim().parse::<u32>().ok())
+    };
+    let filtered = field("NoNewPrivs") == Some(1) && field("Seccomp") == Some(2);
+    // Before Linux 5.9 they are not counted.
+    if filtered { field("Seccomp_filters").unwrap_or(1) } else { 0 }
+}
+
+/// Whether this is the helper of some run that starts its commands, or one of its supervisors.
+pub fn is_helper(pid: i32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"spettro\0__zygote\0"))
+}
+
 /// The real owner.
 pub fn uid(pid: i32) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
@@ -124,6 +146,17 @@ mod tests {
         assert_eq!(parse(42, b"42 (sleep) S 7 9"), None);
         assert_eq!(parse(42, b"42 (sleep"), None);
         assert_eq!(parse(42, b""), None);
+    }
+
+    #[test]
+    fn filters_count_only_where_privileges_were_given_up() {
+        let status = |privileges: u32, mode: u32, count: &str| {
+            format!("Name:\tx\nNoNewPrivs:\t{privileges}\nSeccomp:\t{mode}\n{count}Speculation_Store_Bypass:\tx\n")
+        };
+        assert_eq!(filters_in(&status(1, 2, "Seccomp_filters:\t3\n")), 3);
+        assert_eq!(filters_in(&status(1, 2, "")), 1, "an old kernel");
+        assert_eq!(filters_in(&status(0, 2, "Seccomp_filters:\t1\n")), 0, "a container");
+        assert_eq!(filters_in(&status(1, 0, "Seccomp_filters:\t0\n")), 0);
     }
 
     #[test]

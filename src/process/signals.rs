@@ -3,7 +3,7 @@
 //! What was inherited as ignored stays ignored (HUP under `nohup`, INT and QUIT of a script's background job):
 //! nothing is installed for it, and children inherit it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use tokio::sync::{Notify, mpsc};
@@ -12,6 +12,8 @@ use super::ProcessError;
 use super::sys::{self, Disposition};
 
 static FORCE: AtomicBool = AtomicBool::new(false);
+/// The first signal to end the run, until the loop takes it; 0 for none.
+static UNTAKEN: AtomicI32 = AtomicI32::new(0);
 static FORCED: Notify = Notify::const_new();
 
 /// The signals that end a run.
@@ -70,7 +72,10 @@ impl Signals {
                     _ => {
                         stops += 1;
                         match stops {
-                            1 => SignalEvent::Stop(signal),
+                            1 => {
+                                UNTAKEN.store(signal, Ordering::SeqCst);
+                                SignalEvent::Stop(signal)
+                            }
                             2 => {
                                 FORCE.store(true, Ordering::SeqCst);
                                 FORCED.notify_waiters();
@@ -97,7 +102,12 @@ impl Signals {
     /// The next event. May be dropped and called again without losing one.
     pub async fn next(&mut self) -> SignalEvent {
         match self.events.recv().await {
-            Some(event) => event,
+            Some(event) => {
+                if matches!(event, SignalEvent::Stop(_)) {
+                    UNTAKEN.store(0, Ordering::SeqCst);
+                }
+                event
+            }
             // The listening thread lives as long as the process.
             None => std::future::pending().await,
         }
@@ -107,6 +117,11 @@ impl Signals {
 /// True after a second HUP, INT or TERM: no grace any more.
 pub fn force() -> bool {
     FORCE.load(Ordering::SeqCst)
+}
+
+/// The signal to end the run that the loop has not taken yet.
+pub(super) fn untaken() -> Option<i32> {
+    Some(UNTAKEN.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
 }
 
 /// Resolves when [`force`] becomes true.

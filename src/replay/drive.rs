@@ -21,7 +21,7 @@ use crate::event::{Outcome, RunResult};
 use crate::goal::{Cause, Config, Replayed, Run, RunParts, early};
 use crate::model::Endpoint;
 use crate::process::sandbox::{Access, Files, Policy, Rule};
-use crate::process::{SignalEvent, Signals};
+use crate::process::{SignalEvent, Signals, Watchdog};
 use crate::session::{self, Fact, Frozen, Line, Session};
 use crate::tools::Answers;
 use crate::workspace::{Listed, Listings};
@@ -155,6 +155,7 @@ impl Again<'_> {
             secrets: live.as_ref().map_or_else(Secrets::default, |live| live.started.secrets.clone()),
             notes: Vec::new(),
             tick: Rc::new(|_| {}),
+            pulse: Watchdog::none(),
             summarize: |_| String::new(),
             replayed: Some(Replayed {
                 frozen: Box::new(self.frozen.clone()),

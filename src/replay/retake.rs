@@ -119,6 +119,7 @@ async fn again(
         notes: Vec::new(),
         tick,
         summarize: |_| String::new(),
+        pulse: crate::process::Watchdog::none(),
         replayed: None,
     };
     let mut signals = real.signals();

@@ -121,13 +121,14 @@ impl Console {
             Format::Json => self.json(result),
             // Where nothing was run, the error says it all.
             Format::Text if result.error.is_some() && result.session_id.is_none() => {}
-            Format::Text => self.out.write(&summary::render(result, self.look.out_colour)),
+            Format::Text => self.data(&summary::render(result, self.look.out_colour)),
             Format::Jsonl => {}
         }
         if let Some(argv) = &result.commands.resume
             && result.outcome != Some(Outcome::Met)
         {
-            self.err.write(&format!("resume: {}{}\n", shell_line(argv), raise(result).unwrap_or_default()));
+            let more = raise(result).unwrap_or_default();
+            let _lost = self.err.write(&format!("resume: {}{more}\n", shell_line(argv)));
         }
     }
 
@@ -145,8 +146,17 @@ impl Console {
 
     fn json<T: serde::Serialize>(&self, value: &T) {
         match jsonl::line(value) {
-            Ok(line) => self.out.write(&(line + "\n")),
+            Ok(line) => self.data(&(line + "\n")),
             Err(error) => self.labelled("error", Style::Red, &format!("failed to write JSON: {error}")),
+        }
+    }
+
+    /// Something for stdout. That it cannot be written is said once, unless a reader went away, who has seen enough.
+    fn data(&self, text: &str) {
+        if let Err(error) = self.out.write(text)
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            self.labelled("warning", Style::Yellow, &format!("write stdout: {error}; nothing more is written there"));
         }
     }
 
@@ -178,7 +188,8 @@ impl Console {
         match self.bars.as_ref().and_then(|bars| bars.print_above(text)) {
             Some(Ok(())) => {}
             Some(Err(_)) => self.err.give_up(),
-            None => self.err.write(text),
+            // When nobody takes what is said, nothing is missing.
+            None => drop(self.err.write(text)),
         }
     }
 
@@ -213,15 +224,14 @@ impl Stream {
         Stream { writer: RefCell::new(writer), broken: Cell::new(false) }
     }
 
-    /// Writes whole lines and flushes them. After an error (a closed pipe, a full disk) nothing more is written.
-    fn write(&self, text: &str) {
+    /// Writes whole lines and flushes them. After an error (a closed pipe, a full disk), which is told once, nothing
+    /// more is written.
+    fn write(&self, text: &str) -> io::Result<()> {
         if self.broken.get() {
-            return;
+            return Ok(());
         }
         let mut writer = self.writer.borrow_mut();
-        if writer.write_all(text.as_bytes()).and_then(|()| writer.flush()).is_err() {
-            self.give_up();
-        }
+        writer.write_all(text.as_bytes()).and_then(|()| writer.flush()).inspect_err(|_| self.give_up())
     }
 
     fn give_up(&self) {

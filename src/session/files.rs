@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::SessionError;
+use super::modes::with_rights;
 
 /// Makes a folder and those above it, 0700 each. One that exists stays as it is.
 pub(super) fn make_dirs(path: &Path) -> Result<(), SessionError> {
@@ -26,14 +27,14 @@ pub(super) fn write_whole(path: &Path, content: &[u8], sync: bool) -> Result<(),
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
-    let written = (|| {
+    let written = with_rights(path, || {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
         file.write_all(content)?;
         if sync {
             file.sync_data()?;
         }
         std::fs::rename(&temporary, path)
-    })();
+    });
     written.map_err(|error| {
         // The error at hand is the one to report; a leftover is overwritten by the next attempt.
         let _ = std::fs::remove_file(&temporary);
@@ -43,7 +44,7 @@ pub(super) fn write_whole(path: &Path, content: &[u8], sync: bool) -> Result<(),
 
 /// Reads a file that may be missing.
 pub(super) fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, SessionError> {
-    match std::fs::read(path) {
+    match with_rights(path, || std::fs::read(path)) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(SessionError::Io { what: "read", file: path.to_owned(), error }),
@@ -76,7 +77,7 @@ impl AppendFile {
     }
 
     fn with(path: PathBuf, options: &OpenOptions, what: &'static str) -> Result<AppendFile, SessionError> {
-        let opened = options.open(&path).and_then(|file| Ok((file.metadata()?, file)));
+        let opened = with_rights(&path, || options.open(&path)).and_then(|file| Ok((file.metadata()?, file)));
         let (meta, file) = opened.map_err(SessionError::io(what, &path))?;
         Ok(AppendFile { path, file: Arc::new(file), bytes: meta.len(), failed: None })
     }

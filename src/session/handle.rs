@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use super::derived::write_json;
 use super::derived::{DeriveState, EVENTS_FILE, Events, METADATA_FILE, Overview, STATUS_FILE, TASKS_FILE, derive};
 use super::error::SessionError;
 use super::facts::{Fact, Header, LOG_VERSION, Line};
 use super::files::{AppendFile, make_dirs, make_new_dir, write_whole};
 use super::lock::{Holder, Lock};
 use super::log::{Chain, LOG_FILE, LOG_KIND, read_log, set_aside};
+use super::modes::{Modes, restore_rights};
 use super::spool::Spool;
 use super::store::{LOCK_FILE, Store, check_id};
 use super::sync::{Sync, Syncer};
@@ -58,6 +58,7 @@ struct Inner {
     writing: RefCell<Writing>,
     me: Holder,
     lock: Lock,
+    modes: Modes,
 }
 
 struct Writing {
@@ -205,6 +206,7 @@ impl Session {
         let inner = Inner {
             syncer: Syncer::start().map_err(SessionError::io("start the sync thread for", &dir))?,
             instead: RefCell::default(),
+            modes: Modes::read(&dir),
             id,
             dir,
             run: run.to_owned(),
@@ -236,6 +238,14 @@ impl Session {
 
     pub fn dir(&self) -> PathBuf {
         self.inner.dir.clone()
+    }
+
+    /// Gives the session's folders, and those above them that are spettro's, their modes back; see `modes`.
+    pub fn mend(&self) {
+        self.inner.modes.restore();
+        for folder in ["git", "spool"] {
+            restore_rights(&self.inner.dir.join(folder));
+        }
     }
 
     /// The private folder of spettro's own git, made when missing.
@@ -402,8 +412,7 @@ impl Session {
     /// result.json and summary.md, each temp + rename; a finished result is on the disk when this returns.
     pub fn write_result(&self, result: &RunResult, summary: &str) -> Result<(), SessionError> {
         let sync = result.outcome.is_some() && self.inner.instead.borrow().is_none();
-        write_whole(&self.inner.dir.join("summary.md"), summary.as_bytes(), sync)?;
-        write_json(&self.inner.dir.join("result.json"), result, sync)
+        super::result::write(&self.inner.dir, result, summary, sync)
     }
 
     /// Any other whole file of the session folder (`changes.patch`), temp + rename; its path.

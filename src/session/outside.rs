@@ -33,6 +33,8 @@ pub enum Guard {
     Protected,
     /// It could not be told whether they were.
     Unreadable,
+    /// Such files were touched while the checks ran.
+    Meanwhile,
     /// What makes git or spettro act otherwise later.
     Tripwire,
 }

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::error::SessionError;
 use super::handle::Session;
+use super::modes::with_rights;
 use crate::world::Boxed;
 
 struct Job {
@@ -50,7 +51,9 @@ fn sync(job: &Job) -> Result<(), (PathBuf, io::Error)> {
         file.sync_data().map_err(|error| (path.clone(), error))?;
     }
     for folder in &job.folders {
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| (folder.clone(), error))?;
+        // A file in it stands for the folder itself.
+        let opened = with_rights(&folder.join("file"), || File::open(folder));
+        opened.and_then(|folder| folder.sync_all()).map_err(|error| (folder.clone(), error))?;
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use super::WorkspaceError;
 use super::stamp::hex;
 use super::tree::Tree;
 use crate::session::{Blob, FileKind as BaseKind};
-use crate::world::Secrets;
+use crate::world::{Secrets, regular};
 
 /// The name of the file in a session's folder.
 pub const BASE_FILE: &str = "base.zst";
@@ -134,7 +134,7 @@ impl Base {
 fn content(root: &Path, file: &BaseFile) -> Option<Vec<u8>> {
     let path = root.join(&file.path);
     let content = match file.kind {
-        BaseKind::File | BaseKind::Executable => std::fs::read(path).ok()?,
+        BaseKind::File | BaseKind::Executable => regular::read(&path, file.bytes).ok()?,
         BaseKind::Symlink => std::fs::read_link(path).ok()?.into_os_string().into_vec(),
         BaseKind::Repository | BaseKind::Special => return None,
     };

@@ -11,7 +11,7 @@ use super::WorkspaceError;
 use super::stamp::{Hash, Kind, hex};
 use super::tree::{Tree, bytes, whole};
 use crate::session::{Blob, Effects, FileEffect, FileKind, FileState};
-use crate::world::{Secrets, World};
+use crate::world::{Secrets, World, regular};
 
 /// More files in one step are told without their contents.
 const MOST_FILES: usize = 2_000;
@@ -90,7 +90,7 @@ fn content(path: &Path, kind: Kind, hash: &Hash, budget: &mut u64) -> Option<Vec
             let left = budget.checked_sub(size);
             *budget = left.unwrap_or(0);
             left?;
-            std::fs::read(path).ok()?
+            regular::read(path, size).ok()?
         }
         Kind::Symlink => std::fs::read_link(path).ok()?.into_os_string().into_vec(),
         Kind::Repository | Kind::Special => return None,

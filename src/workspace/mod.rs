@@ -10,10 +10,12 @@ mod copy;
 mod effects;
 mod folders;
 mod git;
+mod meanwhile;
 mod protect;
 mod reference;
 mod repository;
 mod scratch;
+mod settings;
 mod stamp;
 #[cfg(test)]
 mod testing;

@@ -7,13 +7,18 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::CWD;
 
 use super::WorkspaceError;
+use super::meanwhile::Folders;
 use super::stamp::{Content, Hash, Kind, Stamp, content};
 use crate::world::{Roots, WalkOptions, World};
+
+/// Larger files are told by size and times alone: hashing them takes longer than any run should stand still.
+const LARGEST_HASHED_BYTES: u64 = 256 << 20;
 
 /// Files that must not change: the goal file and what `protect:` matches, by content.
 ///
 /// Ignored files count; `.git` only where a glob names it. A glob that names a folder means all below it. Touching a
-/// file, or its permissions, is no change; a file that is added and matches is one.
+/// file, or its permissions, is no change (but of a very large one, and while checks run); a file that is added and
+/// matches is one.
 pub struct Protected {
     root: PathBuf,
     globs: GlobSet,
@@ -21,6 +26,13 @@ pub struct Protected {
     bases: BTreeSet<PathBuf>,
     /// By absolute real path.
     guarded: BTreeMap<PathBuf, Guarded>,
+    /// How they stood when the checks began, while those run.
+    held: Option<Held>,
+}
+
+struct Held {
+    stamps: BTreeMap<PathBuf, Option<Stamp>>,
+    folders: Folders,
 }
 
 struct Guarded {
@@ -33,7 +45,8 @@ struct Guarded {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Was {
-    Hashed { symlink: bool, special: bool, hash: Hash },
+    Hashed { symlink: bool, special: bool, size: u64, hash: Hash },
+    Large(Stamp),
     Unreadable,
     Gone,
 }
@@ -65,7 +78,7 @@ impl Protected {
         }
         let globs = set.build().map_err(|error| WorkspaceError::Glob(String::new(), error.to_string()))?;
         let root = roots.real.clone();
-        let mut protected = Protected { root, globs, bases, guarded: BTreeMap::new() };
+        let mut protected = Protected { root, globs, bases, guarded: BTreeMap::new(), held: None };
 
         let mut paths = protected.matching(world);
         if let Some(file) = goal_file {
@@ -99,6 +112,28 @@ impl Protected {
             .map(|path| path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned())
             .collect();
         names.extend(self.read_all());
+        Ok(names.into_iter().collect())
+    }
+
+    /// From now on a file that is touched counts as changed, whatever it holds in the end: checks that run meanwhile
+    /// may have seen something else. A change time cannot be set back, so what was swapped and restored shows.
+    pub fn hold(&mut self) {
+        // The folders first: one that is moved between the two looks is no longer where its files were.
+        let folders = Folders::watch(&self.root, self.guarded.keys());
+        let stamps = self.guarded.keys().map(|path| (path.clone(), stamp(path))).collect();
+        self.held = Some(Held { stamps, folders });
+    }
+
+    /// Names of what was touched since [`Protected::hold`], sorted; what is still changed now is one of them.
+    pub fn touched(&mut self, world: &World) -> Result<Vec<String>, WorkspaceError> {
+        let Some(held) = self.held.take() else { return Ok(Vec::new()) };
+        let moved = held.folders.moved();
+        let touched = self.guarded.iter().filter(|(path, _)| {
+            held.stamps.get(*path).is_none_or(|was| *was != stamp(path))
+                || moved.iter().any(|folder| path.starts_with(folder))
+        });
+        let mut names: BTreeSet<String> = touched.map(|(_, guarded)| guarded.name.clone()).collect();
+        names.extend(self.violations(world)?);
         Ok(names.into_iter().collect())
     }
 
@@ -150,8 +185,7 @@ impl Protected {
     /// Reads what may have changed, keeps what is new, and names what differs from before. The first time that is
     /// everything.
     fn read_all(&mut self) -> Vec<String> {
-        let stamps: Vec<Option<Stamp>> =
-            self.guarded.keys().map(|path| Stamp::read(CWD, path).ok().flatten()).collect();
+        let stamps: Vec<Option<Stamp>> = self.guarded.keys().map(|path| stamp(path)).collect();
         // The racy-entry rule, see `stamp`.
         let before_reading = stamps.iter().flatten().map(|stamp| stamp.ctime).max().unwrap_or(i128::MIN);
         let mut buffer = Vec::new();
@@ -160,10 +194,18 @@ impl Protected {
             if stamp.is_some() && guarded.stamp == stamp {
                 continue;
             }
-            let (now, stamp) = match content(CWD, path, u64::MAX, &mut buffer) {
+            if let (Was::Hashed { size, .. }, Some(stamp)) = (&guarded.was, &stamp)
+                && *size != stamp.size
+            {
+                // Nothing more is to be learned by reading it.
+                changed.push(guarded.name.clone());
+                continue;
+            }
+            let (now, stamp) = match content(CWD, path, LARGEST_HASHED_BYTES, &mut buffer) {
+                Content::Read { stamp, .. } if stamp.size > LARGEST_HASHED_BYTES => (Was::Large(stamp), Some(stamp)),
                 Content::Read { stamp, hash } => {
-                    let kind = stamp.kind;
-                    let was = Was::Hashed { symlink: kind == Kind::Symlink, special: kind == Kind::Special, hash };
+                    let (symlink, special) = (stamp.kind == Kind::Symlink, stamp.kind == Kind::Special);
+                    let was = Was::Hashed { symlink, special, size: stamp.size, hash };
                     (was, (stamp.ctime < before_reading).then_some(stamp))
                 }
                 Content::Unreadable => (Was::Unreadable, None),
@@ -180,6 +222,10 @@ impl Protected {
         }
         changed
     }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    Stamp::read(CWD, path).ok().flatten()
 }
 
 /// A glob as written → relative to the workspace, without `./` and a closing slash.
@@ -298,6 +344,55 @@ mod tests {
         assert_eq!(protected.violations(&world()).unwrap(), ["tests/a.rs"]);
         sh(dir.path(), "mv x tests/a.rs");
         assert_eq!(protected.violations(&world()).unwrap(), Vec::<String>::new());
+    }
+
+    /// What was touched when this happened while checks ran.
+    fn while_held(globs: &[&str], change: &str) -> Vec<String> {
+        let dir = sample();
+        let mut protected = protect(dir.path(), globs);
+        assert_eq!(protected.violations(&world()).unwrap(), Vec::<String>::new());
+        protected.hold();
+        sh(dir.path(), change);
+        let names = protected.touched(&world()).unwrap();
+        assert_eq!(protected.touched(&world()).unwrap(), Vec::<String>::new(), "nothing is held any more");
+        names
+    }
+
+    #[test]
+    fn what_is_restored_before_the_checks_are_over_shows() {
+        for swapped in [
+            "cp -p tests/a.rs x; echo y > tests/a.rs; cat x > tests/a.rs; touch -r x tests/a.rs",
+            "mv tests/a.rs x; echo y > tests/a.rs; mv x tests/a.rs",
+            "cp -p tests/a.rs x; rm tests/a.rs; mv x tests/a.rs",
+            "ln tests/a.rs x; cp -p x y; echo z > x; cat y > x; touch -r y x",
+        ] {
+            assert_eq!(while_held(&["tests/a.rs"], swapped), ["tests/a.rs"], "{swapped}");
+        }
+        let all = ["tests/a.rs", "tests/deep/b.rs"];
+        let folder = "mv tests x; mkdir tests; echo y > tests/a.rs; rm -r tests; mv x tests";
+        assert_eq!(while_held(&["tests/**"], folder), all, "no file in it has another time");
+        let explained = format!("{folder}; touch tests/new; rm tests/new");
+        assert_eq!(while_held(&["**/b.rs"], &explained), ["tests/deep/b.rs"], "nor does a busy folder hide it");
+        assert_eq!(while_held(&["tests/**"], "echo y > tests/a.rs"), ["tests/a.rs"]);
+        assert_eq!(while_held(&["tests/**"], "echo y > tests/new.rs"), ["tests/new.rs"]);
+    }
+
+    #[test]
+    fn what_checks_usually_do_touches_nothing() {
+        let usual = "cat tests/*.rs; mkdir tests/__cache__; echo x > tests/__cache__/y; mkdir out; cp -r tests out/";
+        assert_eq!(while_held(&["tests/*.rs", "tests/deep/**"], usual), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_file_without_end_is_not_read() {
+        assert_eq!(after(&["tests"], "truncate -s 3T tests/a.rs"), ["tests/a.rs"]);
+        let dir = sample();
+        sh(dir.path(), "truncate -s 3T tests/large; sleep 0.02");
+        let mut protected = protect(dir.path(), &["tests"]);
+        assert_eq!(protected.violations(&world()).unwrap(), Vec::<String>::new());
+        let hidden = "touch -r tests/large ref; printf x | dd of=tests/large conv=notrunc 2>/dev/null";
+        sh(dir.path(), &format!("{hidden}; touch -r ref tests/large"));
+        assert_eq!(protected.violations(&world()).unwrap(), ["tests/large"], "a change time cannot be set back");
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! A git repository as its files show it, without starting a process.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::WorkspaceError;
 use super::stamp::is_gone;
+use crate::world::regular;
+
+/// Of `packed-refs`, which holds a line a branch or tag; a repository with a million of them has 80 MB.
+const MOST_PACKED_BYTES: u64 = 256 << 20;
+/// Of one line there.
+const MOST_LINE_BYTES: u64 = 64 << 10;
 
 /// The folders of one repository. A linked worktree has its own HEAD and index and shares everything else.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,25 +110,41 @@ impl Repository {
             }
         }
         let path = self.common_dir.join("packed-refs");
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if is_gone(&error) => return Ok(None),
-            Err(error) => return Err(WorkspaceError::io("read", &path)(error)),
-        };
-        for line in BufReader::new(file).split(b'\n') {
-            let line = line.map_err(WorkspaceError::io("read", &path))?;
-            let Some(space) = line.iter().position(|byte| *byte == b' ') else { continue };
-            if &line[space + 1..] == name.as_bytes() {
-                return Ok(Some(trimmed(&line[..space])));
-            }
+        packed(&path, name).map_err(WorkspaceError::io("read", &path))
+    }
+}
+
+/// The text of a reference in a `packed-refs`; `None` where there is none.
+fn packed(path: &Path, name: &str) -> io::Result<Option<String>> {
+    let file = match regular::open(path) {
+        Ok(file) => file,
+        Err(error) if is_gone(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if file.metadata()?.len() > MOST_PACKED_BYTES {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it is larger than {MOST_PACKED_BYTES} bytes"),
+        ));
+    }
+    // It may grow meanwhile.
+    let (mut lines, mut line) = (BufReader::new(file.take(MOST_PACKED_BYTES)), Vec::new());
+    loop {
+        line.clear();
+        if (&mut lines).take(MOST_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
         }
-        Ok(None)
+        let whole = line.strip_suffix(b"\n").unwrap_or(&line);
+        let Some(space) = whole.iter().position(|byte| *byte == b' ') else { continue };
+        if &whole[space + 1..] == name.as_bytes() {
+            return Ok(Some(trimmed(&whole[..space])));
+        }
     }
 }
 
 /// The first 4 KiB of a file; `None` when there is none.
 fn small_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let file = match File::open(path) {
+    let file = match regular::open(path) {
         Ok(file) => file,
         Err(error) if is_gone(&error) => return Ok(None),
         Err(error) => return Err(error),
@@ -206,6 +227,38 @@ mod tests {
         let found = found.unwrap();
         assert_eq!(found.git_dir, dir.path().join("main/.git/worktrees/w"));
         assert_eq!(found.read_head().unwrap(), Head { branch: Some("side".into()), commit: Some(COMMIT.into()) });
+    }
+
+    #[test]
+    fn pipes_and_files_without_end_are_errors_and_not_waited_for() {
+        use rustix::fs::{CWD, FileType, mknodat};
+        let start: &[(&str, &str)] = &[(".git/HEAD", "ref: refs/heads/main\n"), (".git/refs/heads/side", COMMIT)];
+        for file in [".git/HEAD", ".git/refs/heads/main", ".git/packed-refs"] {
+            let (dir, _) = repository(start);
+            let path = dir.path().join(file);
+            if file == ".git/HEAD" {
+                std::fs::remove_file(&path).unwrap();
+            }
+            mknodat(CWD, &path, FileType::Fifo, 0o600.into(), 0).unwrap();
+            let found = Repository::at(dir.path()).unwrap();
+            assert!(found.read_head().is_err(), "{file}");
+        }
+        let (dir, _) = repository(start);
+        mknodat(CWD, dir.path().join(".git/commondir"), FileType::Fifo, 0o600.into(), 0).unwrap();
+        let found = Repository::at(dir.path()).unwrap();
+        assert_eq!(found.common_dir, found.git_dir, "as without one");
+        std::fs::remove_dir_all(dir.path().join(".git")).unwrap();
+        mknodat(CWD, dir.path().join(".git"), FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert_eq!(Repository::at(dir.path()), None);
+
+        let (dir, found) = repository(start);
+        std::fs::File::create(dir.path().join(".git/packed-refs")).unwrap().set_len(40 << 30).unwrap();
+        assert!(found.unwrap().read_head().is_err());
+        // A line without end is passed over, and what is behind it is found.
+        let long = "x".repeat(usize::try_from(2 * MOST_LINE_BYTES).unwrap());
+        let (_dir, found) =
+            repository(&[start[0], (".git/packed-refs", &format!("{long}\n{COMMIT} refs/heads/main\n"))]);
+        assert_eq!(found.unwrap().read_head().unwrap().commit.as_deref(), Some(COMMIT));
     }
 
     #[test]

@@ -11,17 +11,18 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Read;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::CWD;
 
-use self::places::{configs, found, hooks_in, included, modules, runs_a_program};
+use self::places::{configs, found, hooks_in, included, modules};
 use super::repository::Repository;
+use super::settings::runs_a_program;
 use super::stamp::Stamp;
 use super::{Git, WorkspaceError};
-use crate::world::{Roots, World, beneath};
+use crate::world::{Roots, World, beneath, regular};
 
 /// Larger files are none that anybody wrote by hand: they count as odd.
 const MOST_BYTES: u64 = 4 << 20;
@@ -373,12 +374,7 @@ impl Tripwire {
 impl Holds {
     fn read(path: &Path) -> Holds {
         let read = || -> std::io::Result<Holds> {
-            if !path.metadata()?.is_file() {
-                return Ok(Holds::Odd);
-            }
-            // What was put in its place since is not waited for.
-            let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-            let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+            let file = regular::open(path)?;
             let mode = file.metadata()?.permissions().mode() & 0o7777;
             let mut content = Vec::new();
             file.take(MOST_BYTES + 1).read_to_end(&mut content)?;

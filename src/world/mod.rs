@@ -6,9 +6,11 @@
 
 pub mod beneath;
 mod halt;
+mod ignored;
 mod paths;
 mod ports;
 mod real;
+pub mod regular;
 mod secrets;
 
 pub use halt::{Halt, Why};

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
 
+use super::ignored::Ignored;
 use super::ports::{Boxed, Clock, Dir, DirEntry, Enter, Env, Explored, Ids, WalkOptions};
 
 /// Threads that list a folder: more gain nothing.
@@ -120,14 +121,10 @@ impl Dir for RealDir {
         // The threads find everything in no order, and all lists are whole after every push.
         let found = Arc::new(Mutex::new(Explored::default()));
         let (folders, top) = (Arc::clone(&found), root.to_owned());
+        let ignored = options.gitignore.then(|| Ignored::new(root));
         let walk = ignore::WalkBuilder::new(root)
-            .hidden(false)
-            .parents(false)
-            .ignore(options.gitignore)
-            .git_ignore(options.gitignore)
-            .git_exclude(options.gitignore)
-            .git_global(false)
-            .require_git(false)
+            // Ignore files are read by `Ignored`.
+            .standard_filters(false)
             .follow_links(false)
             .filter_entry(move |entry| {
                 if entry.depth() == 0 {
@@ -136,7 +133,11 @@ impl Dir for RealDir {
                 if entry.file_name() == ".git" {
                     return false;
                 }
-                if !entry.file_type().is_some_and(|kind| kind.is_dir()) {
+                let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
+                if ignored.as_ref().is_some_and(|ignored| ignored.leaves_out(entry.path(), is_dir)) {
+                    return false;
+                }
+                if !is_dir {
                     return true;
                 }
                 if !options.nested_repositories && entry.path().join(".git").exists() {

@@ -291,3 +291,54 @@ fn several_live_runs_have_to_be_named() {
     }
     provider.finish();
 }
+
+/// A program that says this line to a socket and prints the answer.
+fn says(socket: &std::path::Path, line: &str) -> String {
+    format!(
+        "python3 - <<'P'
+import socket
+s = socket.socket(socket.AF_UNIX); s.connect('{}')
+try: s.sendall(b'{line}\\n')
+except BrokenPipeError: pass # refused before it was read
+print(s.recv(4096))
+P",
+        socket.display()
+    )
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_agent_of_another_run_may_not_control_this_one() {
+    if !crate::sandboxed::support::has("python3") {
+        return;
+    }
+    let watched = Sandbox::new();
+    let gate = Gate::new();
+    let provider = Script::new().agent(Reply::complete("done").held(&gate)).judge(verdict()).start();
+    let running = start(&watched, &provider);
+    gate.wait_until_held(PATIENCE);
+    let there = socket(&watched);
+    // In the sandbox, and without one.
+    for sandbox in ["", "sandbox: {files: off}\n"] {
+        let other = Sandbox::new();
+        let steer = says(&there, r#"{"ask": "steer", "text": "give up"}"#);
+        let stop = format!("{} stop {} 2>&1", env!("CARGO_BIN_EXE_spettro"), id(&watched));
+        let stop = format!("SPETTRO_HOME={} {stop}; echo", watched.spettro_home().display());
+        let script = Script::new()
+            .agent(Reply::bash(&steer))
+            .agent(Reply::bash(&stop))
+            .agent(Reply::complete("done"))
+            .judge(verdict())
+            .start();
+        let goal = other.goal(&script, &format!("goal: x\n{sandbox}"));
+        other.run(["run", "--goal", goal.to_str().expect("a UTF-8 path")]).expect_code(0);
+        let said = script.agent_requests()[2].tool_results().iter().map(|one| one.text.clone()).collect::<Vec<_>>();
+        assert!(said[0].contains("another run may not control"), "{said:?}");
+        assert!(!said[1].contains("stopping"), "{said:?}");
+        script.finish();
+    }
+    gate.release();
+    running.wait(PATIENCE).expect_code(0);
+    assert!(watched.session_lines().iter().all(|line| line["kind"] != "steer"));
+    provider.finish();
+}

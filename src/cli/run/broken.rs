@@ -115,21 +115,7 @@ pub(super) fn broken_off(
         commands: Commands { resume: Some(resume), ..Commands::default() },
         ..early(run_id, Outcome::Internal, message, Some(hint))
     };
-    // What the session has cost stands in its log.
-    match Session::read(&dir) {
-        Ok((_, lines)) => {
-            let state = session::fold(&lines);
-            result.iterations = state.iteration;
-            result.compactions = Budget::fold(lines.iter().map(|line| &line.fact)).tally();
-            if let Some(run) = state.runs.last() {
-                let ledger = Ledger::fold(&run.limits, &state.calls);
-                result.steps = ledger.calls(Lane::Agent);
-                result.total_cost_usd = ledger.spent().dollars();
-                result.usage_by_lane = ledger.by_lane().clone();
-            }
-        }
-        Err(error) => tracing::error!(%error, "the log cannot be read"),
-    }
+    counted(&mut result, &dir);
     let end =
         session::End { run: run_id.to_owned(), outcome: Outcome::Internal, result: Box::new(result.clone()), leaked };
     // What panicked may do so again on the way: the other steps are made all the same.
@@ -146,6 +132,24 @@ pub(super) fn broken_off(
         }
     }
     result
+}
+
+/// What the session has come to and cost, as its log says.
+pub(super) fn counted(result: &mut RunResult, dir: &Path) {
+    match Session::read(dir) {
+        Ok((_, lines)) => {
+            let state = session::fold(&lines);
+            result.iterations = state.iteration;
+            result.compactions = Budget::fold(lines.iter().map(|line| &line.fact)).tally();
+            if let Some(run) = state.runs.last() {
+                let ledger = Ledger::fold(&run.limits, &state.calls);
+                result.steps = ledger.calls(Lane::Agent);
+                result.total_cost_usd = ledger.spent().dollars();
+                result.usage_by_lane = ledger.by_lane().clone();
+            }
+        }
+        Err(error) => tracing::error!(%error, "the log cannot be read"),
+    }
 }
 
 /// The end of a run of which something went wrong while it was put together; see [`give_up`].

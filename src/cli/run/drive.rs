@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::super::args::RunArgs;
 use super::super::confine::{self, Ground};
@@ -12,21 +13,23 @@ use super::super::logging::Log;
 use super::super::models::{ask_windows, read_keys};
 use super::broken::{give_up, not_begun};
 use super::earlier::Earlier;
+use super::stuck::Known;
 use crate::cassette::{Places, Recorder};
 use crate::control::{Desk, Server};
 use crate::event::{Outcome, Record, RunResult};
 use crate::goal::{Config, Run, RunParts, WorkspaceMode, own_dirs};
 use crate::model::{Endpoint, Keys};
-use crate::process::{Process, SignalEvent, Signals};
+use crate::process::{Process, SignalEvent, Signals, Watchdog};
 use crate::report::{Console, summary_markdown};
 use crate::session::{Fact, Listener, Session, Store, WorkspaceLock};
 use crate::world::{Halt, Roots, Secrets, World};
 
 /// The listener that shows events.
-struct Shown(Rc<Console>);
+struct Shown(Rc<Console>, Arc<Known>);
 
 impl Listener for Shown {
     fn event(&self, record: &Record) {
+        self.1.shown(record.seq);
         self.0.event(record);
     }
 }
@@ -44,6 +47,8 @@ pub(super) type Begun = Rc<RefCell<Option<(Session, Vec<String>)>>>;
 pub(super) struct Go<'a> {
     pub args: &'a RunArgs,
     pub begun: Begun,
+    pub known: Arc<Known>,
+    pub watchdog: Watchdog,
     pub world: World,
     /// The world's `Exec`.
     pub exec: Rc<Process>,
@@ -69,7 +74,7 @@ impl Go<'_> {
     pub(super) async fn drive(self, mut signals: Signals) -> Result<RunResult, Failure> {
         let Go { args, world, exec, ground, place, config, mut agent, mut judge, mut summarizer, .. } = self;
         let Go { keys, earlier, .. } = self;
-        let Go { mut notes, run_id, console, removed, secrets, title, log, .. } = self;
+        let Go { mut notes, run_id, console, removed, secrets, title, log, known, watchdog, .. } = self;
         tokio::select! {
             biased;
             signal = stopped(&mut signals) => {
@@ -90,7 +95,7 @@ impl Go<'_> {
             WorkspaceMode::InPlace => Some(WorkspaceLock::take(&world, &place.home, &project, run_id).await?),
             WorkspaceMode::Copy => None,
         };
-        let shown: Rc<dyn Listener> = Rc::new(Shown(console.clone()));
+        let shown: Rc<dyn Listener> = Rc::new(Shown(console.clone(), known.clone()));
         let ephemeral = if args.ephemeral {
             let folder = tempfile::Builder::new()
                 .prefix("spettro-session-")
@@ -167,6 +172,7 @@ impl Go<'_> {
             resume.extend(["--session-dir".to_owned(), place.session_root.to_string_lossy().into_owned()]);
         }
         if ephemeral.is_none() {
+            known.began(session.dir(), resume.clone());
             self.begun.replace(Some((session.clone(), resume.clone())));
         }
         notes.extend(removed_note(&removed));
@@ -205,6 +211,7 @@ impl Go<'_> {
             secrets,
             tick: Rc::new(move |since| console_tick.tick(since)),
             summarize: summary_markdown,
+            pulse: watchdog.clone(),
             replayed: None,
         };
         let kept = parts.copy.clone();
@@ -221,6 +228,8 @@ impl Go<'_> {
             }
             Err(cause) => give_up(&world, &session, run_id, cause, earlier.is_none(), kept.as_deref()).await,
         };
+        // What follows is for as long as it takes.
+        watchdog.off();
         let undelivered = steering.borrow().len();
         if undelivered > 0 {
             let messages = if undelivered == 1 { "message" } else { "messages" };

@@ -10,7 +10,7 @@ use super::super::progress::{self, Standing};
 use super::Loop;
 use crate::event::{Changes, CheckResult, CheckStatus, Outcome};
 use crate::session::{Fact, Guard, Guarded, ListedChange, Message, SessionError};
-use crate::workspace::changed_files;
+use crate::workspace::{WorkspaceError, changed_files};
 
 /// The code of the notice that something was put back.
 pub const PUT_BACK: &str = "put_back";
@@ -20,30 +20,54 @@ pub type Guards = Rc<dyn Fn(&[Guard]) -> Option<Guarded>>;
 
 impl Loop {
     /// Protected files that were changed end the run.
-    pub(super) fn protected(&mut self) -> Option<Outcome> {
+    pub(crate) fn protected(&mut self) -> Option<Outcome> {
         let found = match &self.guards {
             Some(told) => told(&[Guard::Protected, Guard::Unreadable]),
-            None => self.violations(),
-        }?;
+            None => {
+                let changed = self.protected.borrow_mut().violations(&self.world);
+                self.violations(Guard::Protected, changed)
+            }
+        };
+        self.broken(found)
+    }
+
+    /// So do those that were touched while the checks ran, however they stand now: what the checks say is then said
+    /// about something else.
+    pub(super) fn touched(&mut self) -> Option<Outcome> {
+        let found = match &self.guards {
+            Some(told) => told(&[Guard::Meanwhile]),
+            None => {
+                let touched = self.protected.borrow_mut().touched(&self.world);
+                self.violations(Guard::Meanwhile, touched)
+            }
+        };
+        self.broken(found)
+    }
+
+    fn broken(&mut self, found: Option<Guarded>) -> Option<Outcome> {
+        let found = found?;
         self.session.aside(Fact::Guarded(found.clone()));
         let outcome = if found.guard == Guard::Unreadable { Outcome::Environment } else { Outcome::Policy };
         Some(self.fail(Cause::new(outcome, found.text)))
     }
 
-    fn violations(&self) -> Option<Guarded> {
-        let violations = self.protected.borrow_mut().violations(&self.world);
-        match violations {
-            Ok(changed) if changed.is_empty() => None,
-            Ok(changed) => {
-                let files = if changed.len() == 1 { "file was" } else { "files were" };
-                let mut text = format!("protected {files} changed: {}", changed.join(", "));
-                if let Some(by) = self.changed_by(&changed) {
-                    text.push_str(&format!(" (first seen after {by})"));
-                }
-                Some(Guarded { guard: Guard::Protected, text, stands: true })
+    fn violations(&self, guard: Guard, changed: Result<Vec<String>, WorkspaceError>) -> Option<Guarded> {
+        let changed = match changed {
+            Ok(changed) if changed.is_empty() => return None,
+            Ok(changed) => changed,
+            // The workspace was there before the checks, and is not any more.
+            Err(error) if guard == Guard::Meanwhile => {
+                return Some(Guarded { guard, text: format!("while the checks ran: {error}"), stands: true });
             }
-            Err(error) => Some(Guarded { guard: Guard::Unreadable, text: error.to_string(), stands: true }),
+            Err(error) => return Some(Guarded { guard: Guard::Unreadable, text: error.to_string(), stands: true }),
+        };
+        let files = if changed.len() == 1 { "file was" } else { "files were" };
+        let how = if guard == Guard::Meanwhile { "touched while the checks ran" } else { "changed" };
+        let mut text = format!("protected {files} {how}: {}", changed.join(", "));
+        if let Some(by) = self.changed_by(&changed) {
+            text.push_str(&format!(" (first seen after {by})"));
         }
+        Some(Guarded { guard, text, stands: true })
     }
 
     /// The command after which the first of these files was seen to have moved.
@@ -114,6 +138,9 @@ impl Loop {
     pub(super) async fn checks(&mut self, skip: bool) -> Vec<CheckResult> {
         let config = self.config.clone();
         let mut results = Vec::new();
+        if !skip && self.guards.is_none() {
+            self.protected.borrow_mut().hold();
+        }
         for check in config.checks.iter().filter(|check| check.when == When::EachIteration) {
             results.push(self.check(check, skip).await);
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::failure::session as session_cause;
+use super::super::outcome::{Decision, decide};
 use super::super::result::Ending;
 use super::Run;
 use crate::event::{Outcome, RunResult};
@@ -20,14 +21,27 @@ impl Run {
         if let Some(baseline) = &self.baseline {
             baseline.abort();
         }
-        let cause = self.goal.standing.cause(outcome).cloned();
+        self.pulse.ending(outcome);
+        self.goal.session.mend();
         let signal = outcome.signal().is_some();
         let mut changes = if signal { None } else { self.changes().await };
         let leaked = self.goal.world.exec.shutdown(GRACE).await;
-        // What ran to the end may have changed something since the last look.
-        if let Err(error) = self.goal.tripwire().await {
-            tracing::error!(%error, "what was put back cannot be logged");
+        // Checks, and what ran to the end, may have changed something since the last look: what is met has to be met as
+        // things stand.
+        let mut holds = vec![outcome];
+        match self.goal.tripwire().await {
+            Ok(found) => holds.extend(found),
+            Err(error) => tracing::error!(%error, "what was put back cannot be logged"),
         }
+        if holds.contains(&Outcome::Met) {
+            holds.extend(self.goal.protected());
+        }
+        let outcome = match (holds.len(), decide(&holds, true)) {
+            (2.., Decision::End(first)) => first,
+            _ => outcome,
+        };
+        let cause = self.goal.standing.cause(outcome).cloned();
+        self.pulse.ending(outcome);
         self.goal.session.spool().flush(SPOOL_WITHIN);
         if signal {
             changes = self.changes().await;

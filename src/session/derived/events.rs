@@ -13,6 +13,7 @@ use crate::session::error::SessionError;
 use crate::session::facts::{Fact, Line};
 use crate::session::files::write_whole;
 use crate::session::log::LineReader;
+use crate::session::modes::with_rights;
 
 pub(in crate::session) const EVENTS_FILE: &str = "events.jsonl";
 /// More than this is never held back.
@@ -73,7 +74,10 @@ impl Events {
     fn write_buffer(&mut self) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?),
+            none => {
+                let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path);
+                none.insert(with_rights(&self.path, open)?)
+            }
         };
         file.write_all(&self.buffer)
     }

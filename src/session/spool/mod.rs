@@ -22,6 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use super::modes::with_rights;
 use crate::world::{Captured, Dir};
 use writer::Writer;
 
@@ -181,7 +182,8 @@ impl Spool {
         if let Some(why) = lost {
             return Ok(Found::Lost(why));
         }
-        let file = match File::open(self.path(id)) {
+        let path = self.path(id);
+        let file = match with_rights(&path, || File::open(&path)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(self.missing(id)),
             Err(error) => return Err(error),

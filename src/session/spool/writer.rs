@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use super::super::modes::with_rights;
 use super::{DROPPED_FILE, MOST_KEPT_BYTES, News, UNFINISHED};
 
 /// What the loop and the thread share.
@@ -257,7 +258,7 @@ fn make_room(dir: &Path, shared: &Shared, more: u64) -> io::Result<()> {
 fn write_whole(dir: &Path, name: &str, body: &[u8]) -> io::Result<()> {
     let temporary = dir.join(format!("{name}{UNFINISHED}"));
     let open = || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
-    let mut file = match open() {
+    let mut file = match with_rights(&temporary, open) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
             open()?

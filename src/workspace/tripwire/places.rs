@@ -1,4 +1,4 @@
-//! Where git has settings and hooks, and which settings run a program.
+//! Where git has settings and hooks.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -99,41 +99,4 @@ pub(super) fn hooks_in(world: &World, folder: &Path) -> Vec<PathBuf> {
     let hook = |name: &Path| name.extension().is_none_or(|extension| extension != "sample");
     let entries = entries.into_iter().filter(|entry| !entry.is_dir && hook(Path::new(&entry.name)));
     entries.map(|entry| folder.join(entry.name)).collect()
-}
-
-/// Whether a setting of git (as `git config --list` names it) makes git run a program, now or some day, or read
-/// settings from elsewhere.
-pub(super) fn runs_a_program(name: &str, value: &str) -> bool {
-    let Some((section, rest)) = name.split_once('.') else { return false };
-    let key = rest.rsplit_once('.').map_or(rest, |(_, key)| key);
-    match section {
-        "alias" | "filter" | "include" | "includeif" | "pager" | "hook" | "sendemail" => true,
-        "core" => match key {
-            "fsmonitor" => !matches!(value.to_ascii_lowercase().as_str(), "" | "false" | "no" | "off" | "0"),
-            "hookspath"
-            | "sshcommand"
-            | "editor"
-            | "pager"
-            | "askpass"
-            | "gitproxy"
-            | "alternaterefscommand"
-            | "worktree" => true,
-            _ => false,
-        },
-        "diff" => matches!(key, "command" | "textconv" | "external"),
-        "merge" => key == "driver",
-        "credential" => key == "helper",
-        "difftool" | "mergetool" | "browser" | "man" | "guitool" => matches!(key, "cmd" | "path"),
-        "gpg" => matches!(key, "program" | "defaultkeycommand"),
-        "sequence" => key == "editor",
-        "interactive" => key == "difffilter",
-        "trailer" => matches!(key, "command" | "cmd"),
-        "submodule" => key == "update" && value.starts_with('!'),
-        "remote" => matches!(key, "uploadpack" | "receivepack" | "vcs"),
-        "uploadpack" => key == "packobjectshook",
-        "init" => key == "templatedir",
-        "protocol" => key == "allow",
-        "web" => key == "browser",
-        _ => false,
-    }
 }

@@ -154,6 +154,7 @@ async fn drive(server: &Rc<Server>, root: &std::path::Path, seed: u64) -> (RunRe
         notes: Vec::new(),
         tick: Rc::new(|_| {}),
         summarize: |_| String::new(),
+        pulse: spettro::process::Watchdog::none(),
         replayed: None,
     };
     let run = Run::prepare(parts, &mut None).await.unwrap_or_else(|cause| panic!("{cause:?}"));

@@ -194,3 +194,17 @@ fn a_full_disk_ends_the_run_with_a_whole_log() {
     assert!(matches!(again.code, Some(0 | 10)), "{:?}: {}", again.code, again.stderr);
     let _ = provider.take_problems();
 }
+
+#[test]
+fn an_old_result_does_not_survive_a_run_that_is_killed() {
+    let sandbox = Sandbox::new();
+    let provider = Script::new().agent(Reply::text("never").stall()).start();
+    sandbox.goal(&provider, "goal: Wait.\n");
+    sandbox.write("../own.json", "{\"state\": \"finished\", \"outcome\": \"met\"}\n");
+    let running = sandbox.spawn(["run", "--goal", "../goal.yaml", "-o", "../own.json"]);
+    provider.wait_for_request(1, PATIENCE);
+    running.kill();
+    let own: serde_json::Value = serde_json::from_str(&sandbox.read("../own.json")).expect("a result");
+    assert_eq!((&own["state"], &own["outcome"]), (&"running".into(), &serde_json::Value::Null), "{own}");
+    provider.finish();
+}

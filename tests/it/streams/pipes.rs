@@ -69,7 +69,48 @@ fn a_full_device_as_stdout_ends_no_run() {
     let script = "\"$SPETTRO\" run --goal ../goal.yaml --output-format jsonl >/dev/full; echo $? >../code";
     let finished = shell(&sandbox, script);
     assert_eq!(sandbox.read("../code"), "0\n", "{}", finished.stderr);
+    assert_eq!(finished.stderr.matches("warning: write stdout: No space left").count(), 1, "{}", finished.stderr);
     assert_met(&sandbox);
+    provider.finish();
+}
+
+#[test]
+fn what_asks_for_its_output_fails_when_that_cannot_be_written() {
+    let sandbox = Sandbox::new();
+    let provider = crate::provider::Script::new().start();
+    sandbox.goal(&provider, "goal: x\nchecks: ['true']\n");
+    for args in [
+        "run --goal ../goal.yaml --dry-run",
+        "run --goal ../goal.yaml --dry-run --json",
+        "schema goal",
+        "checks ../goal.yaml",
+    ] {
+        let finished = shell(&sandbox, &format!("\"$SPETTRO\" {args} >/dev/full")).expect_code(23);
+        assert!(finished.stderr.contains("error: write stdout: No space left"), "{args}: {}", finished.stderr);
+    }
+    provider.finish();
+}
+
+#[test]
+fn a_reader_that_left_changes_no_exit_code() {
+    let sandbox = Sandbox::new();
+    let provider = crate::provider::Script::new().start();
+    sandbox.goal(&provider, "goal: x\nchecks: ['false']\n");
+    let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/cassettes");
+    let diff = format!("cassette diff {recorded}/refusal-and-repair.cassette.zst {recorded}/edits.cassette.zst");
+    for (args, code) in [
+        ("checks ../goal.yaml", 10),
+        (diff.as_str(), 30),
+        ("help exit-codes", 0),
+        ("sessions show none", 2),
+        ("run --goal ../goal.yaml --dry-run", 0),
+    ] {
+        // Nobody has the other end of what is stdout here.
+        let script = format!("rm -f ../p; mkfifo ../p; exec 8<>../p 7>../p 8<&-; \"$SPETTRO\" {args} >&7 7>&-");
+        let finished = shell(&sandbox, &script);
+        assert_eq!(finished.code, Some(code), "{args}: {}", finished.stderr);
+        assert!(!finished.stderr.contains("roken pipe"), "{args}: {}", finished.stderr);
+    }
     provider.finish();
 }
 

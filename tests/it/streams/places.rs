@@ -117,3 +117,37 @@ fn a_session_folder_of_ones_own_is_made() {
     assert_eq!(modes, "600\n");
     provider.finish();
 }
+
+#[test]
+fn a_command_that_takes_away_the_modes_of_the_store_ends_no_run() {
+    use crate::provider::Reply;
+    let sandbox = Sandbox::new();
+    let own = sandbox.root().join("tmp/own");
+    let take = format!(
+        "chmod 000 {0}/sessions/*/*/spool {0}/sessions/*/* {0}/sessions/* {0}/sessions {0} || true; echo taken",
+        own.display()
+    );
+    let provider = Script::new()
+        .agent(Reply::bash("seq 1 2000"))
+        .agent(Reply::bash(&take))
+        .agent(Reply::bash("seq 1 3000"))
+        .agent(Reply::complete("done"))
+        .judge(Reply::verdict("met", "yes", ""))
+        .start();
+    sandbox.goal(&provider, "goal: Take.\n");
+    sandbox.unset("HOME").set("SPETTRO_HOME", own.to_str().expect("UTF-8"));
+    let Some(finished) = as_user(&sandbox, 54_321, "run --goal ../goal.yaml") else {
+        let _ = provider.take_problems();
+        return;
+    };
+    finished.expect_code(0);
+    let said = &provider.agent_requests()[2].tool_results()[1].text;
+    assert!(said.contains("taken") && !said.contains("ermission denied"), "{said}");
+    let dir = sandbox.session_dir();
+    let modes = sandbox.sh(&format!("stat -c %a {0} {0}/spool {0}/.. {0}/../..", dir.display()));
+    assert_eq!(modes, "700\n700\n700\n700\n");
+    let result: serde_json::Value = serde_json::from_str(&sandbox.read(dir.join("result.json"))).expect("a result");
+    assert_eq!(result["outcome"], "met");
+    assert!(dir.join("spool/2").exists(), "what came behind it was spooled");
+    provider.finish();
+}

@@ -6,5 +6,6 @@ mod ends;
 mod kills;
 mod leftovers;
 mod secrets;
+mod stuck;
 pub mod support;
 mod terminal;

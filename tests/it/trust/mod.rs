@@ -1,6 +1,8 @@
 //! Who may say what: goal files of the repository, hands in git's settings, hostile agents, and `spettro doctor`.
 
 mod doctor;
+#[cfg(target_os = "linux")]
+mod during;
 mod goals;
 #[cfg(target_os = "linux")]
 mod hostile;
