@@ -483,6 +483,7 @@ pub(crate) fn asides() -> Vec<Fact> {
             }],
             partial: true,
         }),
+        Fact::WireCut { bytes: 7 },
         Fact::Guarded(Guarded { guard: Guard::Tripwire, text: HARD.into(), stands: true }),
     ]
 }
