@@ -18,6 +18,7 @@ pub use self::compaction::{Compaction, Edit, Prune, SummaryBy, Withheld};
 pub use self::message::{Block, Message, Origin};
 pub use self::tool::{ReadMark, ToolDone, ToolStart};
 use super::effects::Effects;
+use super::line::UnknownFact;
 use super::outside::{CommandRun, Guarded, JobSeen, ListedChange};
 use crate::event::{CheckResult, Lane, Leaked, Limits, Outcome, RunResult, TaskGraph, TurnEnd, Verdict};
 
@@ -196,7 +197,7 @@ pub enum Fact {
     End(Box<End>),
     /// A kind that this build does not know: kept as it stands, and walked through.
     #[serde(skip)]
-    Unknown(serde_json::Map<String, serde_json::Value>),
+    Unknown(UnknownFact),
 }
 
 impl Fact {
