@@ -119,6 +119,27 @@ fn no_process_starts_no_socket_is_made_and_nothing_is_written_elsewhere() {
     }
 }
 
+/// A small file that unpacks to a line of very many values: refused before it takes the memory that they would.
+#[test]
+fn values_without_end_take_no_memory() {
+    let recording = recorded();
+    let plain = std::fs::read_to_string(packed(&recording)).expect("read");
+    let values = format!("[{}[]]", "[],".repeat(10 << 20));
+    let unknown =
+        format!("{{\"type\":\"fact\",\"seq\":1,\"t\":\"2026-01-01T00:00:00.000Z\",\"kind\":\"later\",\"x\":{values}}}");
+    let head = plain.lines().next().expect("a head");
+    let bomb = zstd::encode_all(format!("{head}\n{unknown}\n").as_bytes(), 3).expect("packed");
+    assert!(bomb.len() < 20_000, "{} bytes", bomb.len());
+    let elsewhere = Sandbox::new();
+    let path = elsewhere.write("bomb.cassette.zst", bomb);
+    let mut command = elsewhere.command("sh");
+    // 600 MB of addresses, the program's own among them.
+    command.args(["-c", "ulimit -v 600000 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_spettro")]);
+    command.arg("replay").arg(&path).arg("--allow-incomplete");
+    let refused = elsewhere.start(command).wait(PATIENCE).expect_code(31);
+    assert!(refused.stderr.contains("more values than any recording has"), "{}", refused.stderr);
+}
+
 /// A call that names its folder by a descriptor: strace shows no path of it.
 fn beneath(line: &str) -> bool {
     line.contains("at(") && !line.contains("AT_FDCWD") && !line.contains("\"/")
