@@ -31,7 +31,7 @@ pub(super) fn gather(dir: &Path) -> Result<Tape, CassetteError> {
         Fact::Frozen(frozen) => Some(frozen),
         _ => None,
     });
-    let Some(frozen) = frozen else { return Err(CassetteError::Nothing(header.id)) };
+    let Some(frozen) = frozen else { return Err(CassetteError::Empty(header.id)) };
     let spool = Outputs::Folder(dir.join("spool"));
     let mut head = head(&header, frozen, &facts);
     let kept = match Base::read(&dir.join(BASE_FILE)) {
