@@ -17,7 +17,7 @@ use super::lint::{Finding, Linter};
 use super::records::{BaseRow, End, Head, MAJOR, Record, hex, version};
 use super::seal;
 use super::tape::{Assembly, Outputs, Tape};
-use crate::session::{Line, chained};
+use crate::session::{Fact, Line, chained, check_id};
 use crate::workspace::{Base, BaseFile};
 use crate::world::Secrets;
 
@@ -248,7 +248,13 @@ fn take(mut lines: Lines) -> Result<Tape, CassetteError> {
         let record = lines.parse(head.as_ref())?;
         let name = record.name();
         match (record, &head) {
-            (Record::Head(first), None) => head = Some(*first),
+            (Record::Head(first), None) => {
+                // It names a folder wherever the recording is run again.
+                if let Some(source) = &first.source {
+                    check_id(&source.session).map_err(|error| lines.corrupt(error.to_string()))?;
+                }
+                head = Some(*first);
+            }
             (Record::End(end), Some(_)) => {
                 lines.close(&end)?;
                 if end.counts != taken.counts {
@@ -340,6 +346,9 @@ fn finish(lines: &Lines, head: Option<Head>, taken: Taken, end: Option<End>) -> 
         false => taken.assembly.finish_incomplete(),
     };
     let has_base = head.parts.iter().any(|part| part == "base");
+    if whole && !has_base && !taken.base.is_empty() {
+        return Err(lines.corrupt("it holds a `base` that its head does not name"));
+    }
     let git_commit = head.source.as_ref().and_then(|source| source.git_commit.clone());
     let base = (whole && has_base).then_some(Base { git_commit, files: taken.base });
     Ok(Tape { head, facts: taken.facts, lanes, spool: Outputs::Held(spool), base, blobs, end })

@@ -42,7 +42,13 @@ fn say(failure: &Failure, err: &mut dyn Write) -> Outcome {
 }
 
 fn look(args: &ReplayArgs) -> Result<Report, Failure> {
-    let tape = Rc::new(tape(args)?);
+    let place = place(args)?;
+    let tape = Rc::new(tape(args, &place)?);
+    let problems = tape.problems();
+    if !problems.is_empty() {
+        let text = format!("{}: {}", place.display(), problems.join("; "));
+        return Err(Failure::new(Outcome::Unusable, text));
+    }
     let options = Options {
         faults: args.faults.into(),
         chunks: args.chunks,
