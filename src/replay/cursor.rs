@@ -202,13 +202,24 @@ impl Cursor {
         self.advance();
     }
 
-    /// Nothing more can happen, and a port waits for what stands before its answer: the first of what is missing is
-    /// given up.
+    /// The run stands still before a recorded command that it never asked for: that is given up, and told.
     pub fn skip(&self) -> bool {
         let at = self.frontier.get();
         if !self.part.range.contains(&at) || track(self.part.fact(at)) != Track::Command {
             return false;
         }
+        let Fact::Command(run) = self.part.fact(at) else { return false };
+        let unasked = {
+            let mut commands = self.commands.borrow_mut();
+            let open = commands.get_mut(&(run.purpose, run.sha256.clone()));
+            // One that was asked for is under way.
+            open.and_then(|open| open.iter().position(|(place, _)| *place == at).and_then(|index| open.remove(index)))
+        };
+        if unasked.is_none() {
+            return false;
+        }
+        let text = format!("the recorded command `{}` is not run any more", run.label);
+        self.find(self.differs(Aspect::Leftovers, text));
         self.serve(at);
         true
     }

@@ -184,8 +184,8 @@ async fn stand(cursor: &Cursor, clock: &TapeClock, outside: &Outside<'_>) -> Sto
                 cursor.stir();
             }
             _ if cursor.is_over() => cursor.stuck(),
-            _ if clock.pass() => {}
             _ if cursor.skip() => {}
+            _ if clock.pass() => {}
             _ => cursor.stuck(),
         }
     }

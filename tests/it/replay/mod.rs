@@ -14,3 +14,5 @@ mod parted;
 mod plain;
 mod sealed;
 pub mod support;
+mod tampered;
+mod torn;

@@ -1,3 +1,94 @@
+//! Cassettes in which somebody changed one thing and sealed them anew: none is ever the same.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::sealed::{packed, rewritten};
+use super::support::{Recording, Replayed, replay};
+use crate::provider::{Reply, Script};
+use crate::sandbox::Sandbox;
+
+/// A run with a failed attempt, commands, tools for files, a check, and effects.
+fn recorded() -> (Recording, PathBuf) {
+    let script = Script::new()
+        .agent(Reply::error(529).header("retry-after-ms", "20"))
+        .agent(
+            Reply::call("file-read", json!({"path": "notes.txt"})).and_call("bash", json!({"command": "echo hello"})),
+        )
+        .agent(Reply::call("file-write", json!({"path": "new.txt", "content": "new\n"})))
+        .agent(Reply::text("Done."))
+        .judge(Reply::verdict("met", "yes", ""));
+    let sandbox = Sandbox::new();
+    sandbox.write("notes.txt", "one\n");
+    let goal = "goal: x\nrecord: effects\nchecks: [{name: there, run: test -f notes.txt}]\n";
+    let recording = Recording::in_place(sandbox, script, goal);
+    recording.run(0);
+    let file = packed(&recording);
+    assert_eq!(replay(&file, &[]).finished.code, Some(0), "as it is, it is the same");
+    (recording, file)
+}
+
+/// Every fact of a kind.
+fn all<'a>(lines: &'a mut [Value], kind: &'a str) -> impl Iterator<Item = &'a mut Value> {
+    lines.iter_mut().filter(move |line| line["kind"] == kind)
+}
+
+fn last<'a>(lines: &'a mut [Value], kind: &'a str) -> &'a mut Value {
+    all(lines, kind).last().expect("there is one")
+}
+
+fn place(lines: &[Value], wanted: impl Fn(&Value) -> bool) -> usize {
+    lines.iter().position(wanted).expect("there is one")
+}
+
+const ZEROS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+/// What `spettro replay` says of a file that it does not take.
+#[track_caller]
+fn refused(file: &Path, reason: &str) {
+    let refused = Sandbox::new().run([Path::new("replay"), file]).expect_code(31);
+    assert!(refused.stderr.contains(reason) && refused.stdout.is_empty(), "{refused:?}");
+}
+
+/// The replay parted in this aspect.
+#[track_caller]
+fn diverged(file: &Path, what: &str) -> Replayed {
+    let replayed = replay(file, &[]);
+    assert_eq!(replayed.finished.code, Some(30), "{:#}", replayed.report);
+    assert_eq!(replayed.standing(what), "diverged", "{:#}", replayed.report);
+    replayed
+}
+
+/// Nothing differed, and this could not be compared.
+#[track_caller]
+fn unverified(file: &Path, what: &str, reason: &str) {
+    let replayed = replay(file, &[]);
+    assert_eq!(replayed.finished.code, Some(32), "{:#}", replayed.report);
+    let compared = replayed.report["compared"].as_array().expect("a list");
+    let one = compared.iter().find(|one| one["what"] == what).expect("compared");
+    assert_eq!(one["standing"], "unverified", "{:#}", replayed.report);
+    assert!(one["why"].as_str().is_some_and(|why| why.contains(reason)), "{one:#}");
+}
+
+#[test]
+fn a_command_that_is_not_run_any_more_is_left_over_and_named() {
+    let (_recording, file) = recorded();
+    for purpose in ["tool", "check"] {
+        let more = rewritten(&file, true, |lines| {
+            let at = place(lines, |line| line["kind"] == "command" && line["purpose"] == purpose);
+            let mut other = lines[at].clone();
+            (other["sha256"], other["label"]) = (json!("ab".repeat(32)), json!("rm -rf /"));
+            lines.insert(at, other);
+        });
+        let replayed = diverged(&more, "leftovers");
+        let all = replayed.report["diverged"].as_array().expect("a list");
+        assert_eq!(all.len(), 1, "{purpose}: {:#}", replayed.report);
+        assert_eq!(all[0]["text"], "the recorded command `rm -rf /` is not run any more");
+    }
+}
+
 #[test]
 fn a_head_and_an_end_that_say_something_else_than_the_facts_are_refused() {
     let (_recording, file) = recorded();
