@@ -369,6 +369,56 @@ impl Cursor {
         self.part.loops[from..].iter().map(|&at| self.part.fact(at).clone()).collect()
     }
 
+    /// The loop waits for what is not recorded, and no difference: when nothing else can happen, the replay is over.
+    pub fn lacks(&self, why: String) {
+        self.ended.borrow_mut().get_or_insert(why);
+        self.over.set(true);
+        self.stir();
+    }
+
+    /// As [`Cursor::lacks`], and nothing else is waited for.
+    pub fn run_out(&self, why: String) {
+        self.lacks(why);
+        self.stop(Stop::Exhausted);
+    }
+
+    /// Why what is behind the place where the replay stopped was not compared, where nothing differs.
+    pub fn why_ended(&self) -> Option<String> {
+        self.ended.borrow().clone()
+    }
+
+    /// Why the recorded run could not go on, where nothing but its end is left of it.
+    fn broken(&self) -> Option<String> {
+        let broken = self.part.broken.as_ref()?;
+        let from = self.next_loop.get().min(self.part.loops.len());
+        // Checks that did not run any more are written down as that.
+        let ends =
+            |fact: &Fact| matches!(fact, Fact::Turn { .. } | Fact::Checks { .. } | Fact::Progress(_) | Fact::End(_));
+        self.part.loops[from..].iter().all(|&at| ends(self.part.fact(at))).then(|| broken.clone())
+    }
+
+    /// Why a replay ends before the recording, where that is because the recorded run was over before its baseline.
+    fn without_baseline(&self, now: &Fact) -> Option<String> {
+        let short = !self.part.ended || self.part.broken.is_some();
+        if !short || !self.unlisted.get() || !matches!(now, Fact::Turn { .. } | Fact::End(_)) {
+            return None;
+        }
+        let why = || "the recording ends here: it holds no listing of the workspace".to_owned();
+        Some(self.part.broken.clone().unwrap_or_else(why))
+    }
+
+    /// A request that differs, and whose bytes were never laid side by side: the recording has none of them.
+    pub fn conclude(&self) {
+        let Some((lane, n)) = self.differs.get() else { return };
+        if self.found.borrow().iter().any(|found| found.what == Aspect::Requests) {
+            return;
+        }
+        let text = format!("{lane} request {n} differs; its recorded bytes are not there to be compared");
+        let mut divergence = self.differs(Aspect::Requests, text);
+        (divergence.lane, divergence.call) = (Some(lane), Some(n));
+        self.find(divergence);
+    }
+
     /// Nothing more can happen.
     pub fn stuck(&self) {
         match self.missed.take() {

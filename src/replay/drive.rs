@@ -145,6 +145,7 @@ impl Again<'_> {
         if stop != Some(Stop::Diverged) {
             self.ground.finish(&world, &cursor);
         }
+        cursor.conclude();
         cursor.end();
         stop
     }

@@ -115,3 +115,29 @@ fn a_head_and_an_end_that_say_something_else_than_the_facts_are_refused() {
     refused(&rewritten(&file, true, |lines| last(lines, "attempt")["attempt"]["error"] = json!("auth")), "attempt");
 }
 
+#[test]
+fn the_last_request_of_a_killed_run_is_compared() {
+    let (_recording, file) = recorded();
+    let killed = |digest: Option<&str>| {
+        rewritten(&file, true, |lines| {
+            let at = place(lines, |line| line["kind"] == "call" && line["n"] == 2);
+            let end = lines.last().cloned();
+            let wires = lines.iter().filter(|line| line["type"] == "wire" && line["n"] == 1 && line["lane"] == "agent");
+            let base = lines.iter().filter(|line| line["type"] == "base" || line["type"] == "blob");
+            let behind: Vec<Value> = wires.chain(base).cloned().chain(end).collect();
+            lines.truncate(at + 1);
+            if let Some(digest) = digest {
+                lines[at]["digest"] = json!(digest);
+            }
+            lines.extend(behind);
+            let tree = lines.iter().rfind(|line| line["kind"] == "progress").map(|line| line["workspace"].clone());
+            let end = lines.last_mut().expect("an end");
+            (end["outcome"], end["tree"]) = (Value::Null, tree.unwrap_or_default());
+        })
+    };
+    let replayed = replay(&killed(None), &[]);
+    assert_eq!(replayed.report.get("diverged"), None, "{:#}", replayed.report);
+    let replayed = diverged(&killed(Some(ZEROS)), "requests");
+    let first = replayed.first();
+    assert_eq!((&first["lane"], &first["call"]), (&json!("agent"), &json!(2)), "{first:#}");
+}
