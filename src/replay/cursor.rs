@@ -46,6 +46,10 @@ pub struct Cursor {
     pub stop: Cell<Option<Stop>>,
     /// What was asked for and is not in the recording.
     missed: RefCell<Option<Divergence>>,
+    /// The workspace was listed where the recording holds no listing: the loop may have ended for that alone.
+    pub unlisted: Cell<bool>,
+    /// Why nothing behind here can be compared, although nothing differs: what would come is not recorded.
+    ended: RefCell<Option<String>>,
     /// The loop itself waits for it: no time that passes leads any further.
     over: Cell<bool>,
     moved: Notify,
@@ -82,6 +86,8 @@ impl Cursor {
             met: Cell::new(0),
             stop: Cell::new(None),
             missed: RefCell::new(None),
+            unlisted: Cell::new(false),
+            ended: RefCell::new(None),
             over: Cell::new(false),
             moved: Notify::new(),
             activity: Cell::new(0),
@@ -421,8 +427,11 @@ impl Cursor {
 
     /// Nothing more can happen.
     pub fn stuck(&self) {
+        if let Some(why) = self.broken() {
+            return self.run_out(why);
+        }
         match self.missed.take() {
-            _ if !self.part.ended => self.stop(Stop::Exhausted),
+            _ if !self.part.ended || self.ended.borrow().is_some() => self.stop(Stop::Exhausted),
             Some(missed) => self.fatal(missed),
             None => {
                 let left = self.left();
@@ -441,12 +450,23 @@ impl Cursor {
             if !self.part.ended {
                 return self.stop(Stop::Exhausted);
             }
+            if let Some(why) = &self.part.broken {
+                // The baseline goes on beside the loop, which may have to come to the same end yet.
+                if track(&line.fact) != Track::Baseline {
+                    return self.run_out(why.clone());
+                }
+                self.ended.borrow_mut().get_or_insert(why.clone());
+                return;
+            }
             let text = format!("the replay goes on with the {} where the recording ends", name(&line.fact));
             return self.fatal(self.differs(aspect(&line.fact), text));
         };
         let recorded = self.part.fact(at);
         let same_kind = std::mem::discriminant(recorded) == std::mem::discriminant(&line.fact);
         if !same_kind || other_call(recorded, &line.fact) {
+            if let Some(why) = self.broken().or_else(|| self.without_baseline(&line.fact)) {
+                return self.run_out(why);
+            }
             let text =
                 format!("the replay has the {} where the recording has the {}", name(&line.fact), name(recorded));
             let what = if self.differs.get().is_some() { Aspect::Requests } else { aspect(&line.fact) };

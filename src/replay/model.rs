@@ -70,6 +70,10 @@ impl TapeModel {
         let served = self.served(exchange);
         let index = usize::try_from(request.tag.attempt - 1).unwrap_or(usize::MAX);
         let Some(attempt) = served.get(index) else {
+            if exchange.lacks_attempts() {
+                self.cursor.lacks(format!("the recording ends here: the reply to {lane} call {n} is not in it"));
+                return std::future::pending().await;
+            }
             // Where the recorded call was stopped before its next attempt, a halt comes first.
             let text = format!("{lane} call {n} is tried once more than recorded");
             self.cursor.miss_for_good(self.cursor.differs(Aspect::Requests, text));
@@ -88,6 +92,9 @@ impl TapeModel {
         }
         if error == "timeout: the connection" && attempt.status.is_none() {
             return Err(TransportError::Timeout);
+        }
+        if let Some(missing) = missing_reply(&error) {
+            return Err(TransportError::Miss(missing.to_owned()));
         }
         let Some(status) = attempt.status else {
             return match attempt.end.as_str() {
@@ -234,6 +241,11 @@ fn fields(front: &[u8]) -> Map<String, Value> {
         Ok(Value::Object(fields)) => fields,
         _ => Map::from_iter([("(front)".to_owned(), Value::from(String::from_utf8_lossy(front).into_owned()))]),
     }
+}
+
+/// What a model that is a recording itself had no reply to, in its words.
+fn missing_reply(error: &str) -> Option<&str> {
+    error.strip_prefix("no recorded reply: ")
 }
 
 /// The words of a transport's error, as the gateway had wrapped them.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::track::{Track, track};
 use crate::cassette::Tape;
-use crate::event::Lane;
+use crate::event::{Lane, Outcome};
 use crate::session::{Fact, Line, Purpose, RunStart};
 
 /// One run of a tape. Facts are named by their index in the tape.
@@ -19,6 +19,8 @@ pub struct Part {
     pub base: Vec<usize>,
     /// Whether the run came to its end; otherwise spettro died, and the tape stops in the middle.
     pub ended: bool,
+    /// Why it could not go on, where that was its host's doing, or a reply was missing.
+    pub broken: Option<String>,
     /// Behind its end stand facts that are no run's: of a verb that edits a session.
     pub edited: bool,
     calls: BTreeMap<(Lane, u64), usize>,
@@ -35,7 +37,8 @@ impl Part {
             let end = (from..to).find(|&at| matches!(facts[at].fact, Fact::End(_)));
             let last = end.map_or(to, |end| end + 1);
             let edited = facts[last..to].iter().any(|line| track(&line.fact) == Track::Loop);
-            Part { edited, ..Part::new(tape, from..last, at, end.is_some()) }
+            let part = Part::new(tape, from..last, at, end.is_some());
+            Part { edited, broken: part.why_broken(), ..part }
         });
         parts.collect()
     }
@@ -53,6 +56,7 @@ impl Part {
             loops: of(Track::Loop),
             base: of(Track::Baseline),
             ended,
+            broken: None,
             edited: false,
             calls: calls.collect(),
             tape: Rc::clone(tape),

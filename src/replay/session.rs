@@ -195,6 +195,7 @@ impl Whole<'_> {
         let mut dir: Option<PathBuf> = None;
         let mut cut_short = None;
         let count = parts.len() as u64;
+        let to_its_end = !self.tape.is_cut() && parts.iter().all(|part| part.ended);
         for (index, part) in parts.into_iter().enumerate() {
             let number = index as u64 + 1;
             let cursor = Rc::new(Cursor::new(part, number, report.iterations, report.steps));
@@ -204,7 +205,8 @@ impl Whole<'_> {
             for (what, more) in cursor.counts.borrow().iter() {
                 *counts.entry(*what).or_default() += more;
             }
-            if stop != Some(Stop::Diverged) && cursor.part.ended && !cursor.complete() {
+            let why_ended = cursor.why_ended().filter(|_| stop != Some(Stop::Diverged));
+            if stop != Some(Stop::Diverged) && why_ended.is_none() && cursor.part.ended && !cursor.complete() {
                 let left = cursor.left();
                 let text = format!("the recording goes on with {}", left.join(", "));
                 let divergence = Divergence { guess: Guess::Unknown, ..cursor.differs(Aspect::Leftovers, text) };
@@ -215,13 +217,17 @@ impl Whole<'_> {
             let diverged = !found.is_empty();
             report.diverged.extend(found);
             if diverged {
-                if stop == Some(Stop::Diverged) || number < count {
-                    cut_short = Some("not compared behind the divergence");
+                if stop.is_some() || number < count {
+                    cut_short = Some("not compared behind the divergence".to_owned());
                 }
                 break;
             }
+            if why_ended.is_some() {
+                cut_short = why_ended;
+                break;
+            }
             if cursor.part.edited {
-                cut_short = Some("the session was edited behind one of its runs");
+                cut_short = Some("the session was edited behind one of its runs".to_owned());
                 break;
             }
         }
@@ -237,7 +243,7 @@ impl Whole<'_> {
             counts.insert(what, tally.count);
             doubts.extend(tally.doubt.map(|doubt| (what, doubt)));
         }
-        report.compared = compared(&counts, &report.diverged, report.warnings.len(), cut_short, &doubts);
+        report.compared = compared(&counts, &report.diverged, report.warnings.len(), cut_short.as_deref(), &doubts);
         report.standing = Report::overall(&report.compared, &report.changed);
         Ok(())
     }
