@@ -166,10 +166,10 @@ fn base_files(facts: &[Line]) -> BTreeMap<PathBuf, String> {
     files
 }
 
-/// How often the workspace was listed, when it was the same each time: then there is no effect to be repeated.
-fn unchanged(facts: &[Line]) -> Option<u64> {
-    let digests = facts.iter().filter_map(|line| match &line.fact {
-        Fact::Listing { digest, .. } => Some(digest.as_ref()),
+/// The kind of the first fact that this build does not know.
+fn unknown_kind(facts: &[Line]) -> Option<&str> {
+    facts.iter().find_map(|line| match &line.fact {
+        Fact::Unknown(fact) => Some(fact.kind.as_str()),
         _ => None,
     });
     let digests: Vec<&String> = digests.collect::<Option<_>>()?;
@@ -239,6 +239,10 @@ impl Whole<'_> {
                 None => Tally { count: 0, doubt: Some("the workspace as it was found is not in the recording".into()) },
             };
         }
+        if let Some(kind) = unknown_kind(self.tape.facts()) {
+            doubts.insert(Aspect::Events, format!("it holds facts that this build does not know (`{kind}`)"));
+        }
+        let (trees, files) = self.ground.tallies();
         for (what, tally) in [(Aspect::Trees, trees), (Aspect::Files, files)] {
             counts.insert(what, tally.count);
             doubts.extend(tally.doubt.map(|doubt| (what, doubt)));
@@ -274,6 +278,12 @@ impl Whole<'_> {
             None => self.config.clone(),
         };
         let named_window = config.model.context_window.filter(|_| start.config.is_some());
+        if config.limits != start.limits {
+            let text = "the limits that the run started with are not those of its configuration".to_owned();
+            let shown = |limits: &Limits| serde_json::to_string_pretty(limits).unwrap_or_default();
+            let diff = diff(&shown(&start.limits), &shown(&config.limits));
+            cursor.find(Divergence { pointer: "/limits".to_owned(), diff, ..cursor.differs(Aspect::Events, text) });
+        }
         config.limits.clone_from(&start.limits);
         config.goal.clone_from(&self.frozen.goal);
         config.name.clone_from(&self.frozen.goal_name);

@@ -116,6 +116,66 @@ fn a_head_and_an_end_that_say_something_else_than_the_facts_are_refused() {
 }
 
 #[test]
+fn every_amount_is_compared() {
+    let (_recording, file) = recorded();
+    let settled = |name: &str, value: Value| {
+        rewritten(&file, true, |lines| {
+            let call = all(lines, "settled").next().expect("a call");
+            call["attempts"][1][name] = value;
+        })
+    };
+    diverged(&settled("cost", json!(1)), "ledger");
+    diverged(&settled("charged_tokens", json!(1)), "ledger");
+    let results = [
+        ("/run_usage/calls", json!(99)),
+        ("/run_usage/cost", json!(1)),
+        ("/usage_by_model", json!({})),
+        ("/compactions/pruned", json!(9)),
+        ("/compactions/paused", json!(true)),
+        ("/retryable", json!(true)),
+        ("/checks", json!([])),
+        ("/limits/steps", json!(1)),
+        ("/model", json!("other/model")),
+    ];
+    for (pointer, value) in results {
+        let other = rewritten(&file, true, |lines| {
+            *last(lines, "end")["result"].pointer_mut(pointer).expect(pointer) = value.clone();
+        });
+        diverged(&other, "events");
+    }
+    let limits = rewritten(&file, true, |lines| last(lines, "run")["limits"]["cost"] = json!(7_000_001));
+    assert_eq!(diverged(&limits, "events").first()["pointer"], "/limits");
+}
+
+#[test]
+fn where_a_request_goes_to_is_compared_and_attempts_that_are_left_out_too() {
+    let (_recording, file) = recorded();
+    let wire = |change: &dyn Fn(&mut Value)| {
+        rewritten(&file, true, |lines| lines.iter_mut().filter(|line| line["type"] == "wire").for_each(change))
+    };
+    diverged(&wire(&|line| line["request"]["url"] = json!("http://example.org/v9/other")), "requests");
+    diverged(&wire(&|line| line["request"]["method"] = json!("DELETE")), "requests");
+    diverged(&wire(&|line| line["request"]["headers"] = json!([["x", "y"]])), "requests");
+    let skipped = |line: &mut Value| {
+        if line["response"]["status"] == 529 {
+            line["request"]["front"] = json!("{\"model\":\"another\",\"max_tokens\":1,");
+        }
+    };
+    diverged(&wire(&skipped), "requests");
+}
+
+#[test]
+fn a_fact_that_this_build_does_not_know_is_a_doubt() {
+    let (_recording, file) = recorded();
+    let more = rewritten(&file, true, |lines| {
+        let at = place(lines, |line| line["kind"] == "settled");
+        let t = lines[at]["t"].clone();
+        lines.insert(at, json!({"type": "fact", "seq": 0, "t": t, "kind": "agent_replaced", "by": [{"x": 1}]}));
+    });
+    unverified(&more, "events", "`agent_replaced`");
+}
+
+#[test]
 fn the_last_request_of_a_killed_run_is_compared() {
     let (_recording, file) = recorded();
     let killed = |digest: Option<&str>| {
