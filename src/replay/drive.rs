@@ -233,9 +233,13 @@ fn listings(cursor: &Rc<Cursor>, base: &BTreeMap<PathBuf, String>, ground: &Rc<G
     let (cursor, base) = (cursor.clone(), base.clone());
     let (ground, world) = (ground.clone(), world.clone());
     Rc::new(move || {
-        let at = cursor.listing()?;
+        let Some(at) = cursor.listing() else {
+            cursor.unlisted.set(true);
+            ground.unlisted(&cursor.part);
+            return None;
+        };
         let Fact::Listing { digest, changed } = cursor.part.fact(at) else { return None };
-        ground.listing(&world, &cursor, at, digest.as_deref());
+        ground.listing(&world, &cursor, at);
         let mut files = base.clone();
         for change in changed {
             let path = PathBuf::from(&change.path);

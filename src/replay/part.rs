@@ -64,6 +64,24 @@ impl Part {
         }
     }
 
+    /// Whether the workspace was kept beside this run: with its baseline.
+    pub fn keeps_base(&self) -> bool {
+        self.base.iter().any(|&at| matches!(self.fact(at), Fact::Baseline { .. }))
+    }
+
+    /// Such a run ends where another one, on another machine, would go on.
+    fn why_broken(&self) -> Option<String> {
+        let end = self.loops.last().filter(|_| self.ended)?;
+        let Fact::End(end) = self.fact(*end) else { return None };
+        if matches!(end.outcome, Outcome::Environment | Outcome::Unusable) {
+            return Some(format!("the recording ends here: its run ended as `{}`", end.outcome.name()));
+        }
+        let (&(lane, n), _) = self.calls.iter().max_by_key(|(_, at)| **at)?;
+        let exchange = self.tape.exchanges(lane).iter().find(|exchange| exchange.n == n)?;
+        let nothing = exchange.settled.is_none() && exchange.attempts.is_empty();
+        nothing.then(|| format!("the recording ends here: {lane} call {n} was never sent"))
+    }
+
     pub fn line(&self, at: usize) -> &Line {
         &self.tape.facts()[at]
     }

@@ -11,7 +11,7 @@ use super::cursor::{Cursor, Stop, Tap};
 use super::diff::diff;
 use super::drive::Again;
 use super::finding::{Aspect, Divergence, Guess, Standing};
-use super::ground::{Ground, Tally};
+use super::ground::Ground;
 use super::part::Part;
 use super::report::{ChangedPart, Report, compared};
 use super::scratch::{Asked, Heads, Scratch};
@@ -232,12 +232,8 @@ impl Whole<'_> {
             }
         }
         let mut doubts = BTreeMap::new();
-        let (mut trees, files) = self.ground.tallies();
-        if !self.ground.is_known() {
-            trees = match unchanged(self.tape.facts()) {
-                Some(count) => Tally { count, doubt: None },
-                None => Tally { count: 0, doubt: Some("the workspace as it was found is not in the recording".into()) },
-            };
+        if self.tape.is_cut() {
+            doubts.insert(Aspect::Leftovers, "the file breaks off: what would follow is not known".to_owned());
         }
         if let Some(kind) = unknown_kind(self.tape.facts()) {
             doubts.insert(Aspect::Events, format!("it holds facts that this build does not know (`{kind}`)"));

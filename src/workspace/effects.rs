@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::WorkspaceError;
 use super::stamp::{Hash, Kind, hex};
-use super::tree::{Tree, bytes, whole};
+use super::tree::{Tree, bytes, shown, whole};
 use crate::session::{Blob, Effects, FileEffect, FileKind, FileState};
 use crate::world::{Secrets, World};
 

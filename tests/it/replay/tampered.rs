@@ -90,6 +90,57 @@ fn a_command_that_is_not_run_any_more_is_left_over_and_named() {
 }
 
 #[test]
+fn a_workspace_that_is_not_the_recorded_one_is_never_identical() {
+    let (_recording, file) = recorded();
+    refused(
+        &rewritten(&file, true, |lines| {
+            let digest: String = Sha256::digest("other\n").iter().map(|byte| format!("{byte:02x}")).collect();
+            for line in lines.iter_mut().filter(|line| line["type"] == "base" || line["type"] == "blob") {
+                line["sha256"] = json!(digest);
+                if line["type"] == "blob" {
+                    line["body"] = json!("other\n");
+                }
+            }
+        }),
+        "workspace",
+    );
+    refused(
+        &rewritten(&file, true, |lines| {
+            all(lines, "listing").for_each(|line| line["digest"] = json!("f".repeat(64)));
+            all(lines, "progress").for_each(|line| line["workspace"] = json!("f".repeat(64)));
+            lines.last_mut().expect("an end")["tree"] = json!("f".repeat(64));
+        }),
+        "workspace",
+    );
+    refused(
+        &rewritten(&file, true, |lines| {
+            let parts = lines[0]["parts"].as_array_mut().expect("a list");
+            parts.retain(|part| part != "base");
+        }),
+        "`base`",
+    );
+    let without = rewritten(&file, true, |lines| {
+        lines[0]["parts"].as_array_mut().expect("a list").retain(|part| part != "base");
+        lines.retain(|line| line["type"] != "base" && line["type"] != "blob");
+    });
+    unverified(&without, "trees", "as it was found is not in the recording");
+    diverged(&rewritten(&file, true, |lines| last(lines, "listing")["digest"] = json!("f".repeat(64))), "trees");
+    let none = rewritten(&file, true, |lines| last(lines, "listing")["digest"] = Value::Null);
+    unverified(&none, "trees", "failed when it was recorded");
+    let fewer = rewritten(&file, true, |lines| {
+        let at = lines.iter().rposition(|line| line["kind"] == "listing").expect("there is one");
+        lines.remove(at);
+    });
+    unverified(&fewer, "trees", "once more than the recording");
+    let other = rewritten(&file, true, |lines| {
+        for change in all(lines, "listing").filter_map(|line| line.get_mut("changed")?.as_array_mut()).flatten() {
+            change["after"] = json!("ab".repeat(32));
+        }
+    });
+    diverged(&other, "trees");
+}
+
+#[test]
 fn a_head_and_an_end_that_say_something_else_than_the_facts_are_refused() {
     let (_recording, file) = recorded();
     let end =
