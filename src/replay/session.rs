@@ -16,8 +16,8 @@ use super::part::Part;
 use super::report::{ChangedPart, Report, compared};
 use super::scratch::{Asked, Heads, Scratch};
 use super::{Endpoints, Options, ReplayError};
-use crate::cassette::Tape;
-use crate::event::Lane;
+use crate::cassette::{EventDigest, Tape, event_digest};
+use crate::event::{Lane, Limits, Record};
 use crate::goal::{Changed, Config, GoalSource, Lanes, Overrides, Setting, Source, changed, load};
 use crate::model::{Endpoint, KeySource, ModelSpec, resolve};
 use crate::process;
@@ -64,7 +64,8 @@ pub fn replay(tape: &Rc<Tape>, options: &Options) -> Result<Report, ReplayError>
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(ReplayError::Runtime)?;
     let base_files = base_files(tape.facts());
     let ground = Rc::new(Ground::new(tape, &scratch.workspace));
-    let mut whole = Whole { tape, frozen, options, scratch, endpoints, config, base_files, ground, runtime };
+    let mut whole =
+        Whole { tape, frozen, options, scratch, endpoints, config, base_files, ground, told: Rc::default(), runtime };
     let before = process::started();
     whole.all(parts, &mut report)?;
     report.processes = process::started() - before;
@@ -171,10 +172,20 @@ fn unknown_kind(facts: &[Line]) -> Option<&str> {
     facts.iter().find_map(|line| match &line.fact {
         Fact::Unknown(fact) => Some(fact.kind.as_str()),
         _ => None,
-    });
-    let digests: Vec<&String> = digests.collect::<Option<_>>()?;
-    let first = digests.first()?;
-    digests.iter().all(|digest| digest == first).then_some(digests.len() as u64)
+    })
+}
+
+/// Digests what happens in the replay's own session, as the recording's end does.
+#[derive(Default)]
+struct Told(RefCell<EventDigest>);
+
+impl Listener for Told {
+    fn event(&self, record: &Record) {
+        // Others exist in no log.
+        if record.fact.is_some() {
+            self.0.borrow_mut().take(&record.event);
+        }
+    }
 }
 
 struct Whole<'a> {
@@ -186,6 +197,7 @@ struct Whole<'a> {
     config: Config,
     base_files: BTreeMap<PathBuf, String>,
     ground: Rc<Ground>,
+    told: Rc<Told>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -231,6 +243,9 @@ impl Whole<'_> {
                 break;
             }
         }
+        if report.diverged.is_empty() && cut_short.is_none() && to_its_end {
+            self.told(report);
+        }
         let mut doubts = BTreeMap::new();
         if self.tape.is_cut() {
             doubts.insert(Aspect::Leftovers, "the file breaks off: what would follow is not known".to_owned());
@@ -246,6 +261,28 @@ impl Whole<'_> {
         report.compared = compared(&counts, &report.diverged, report.warnings.len(), cut_short.as_deref(), &doubts);
         report.standing = Report::overall(&report.compared, &report.changed);
         Ok(())
+    }
+
+    /// All that happened has the digest of what was recorded.
+    fn told(&self, report: &mut Report) {
+        let now = self.told.0.take().finish();
+        let recorded = event_digest(self.tape.facts());
+        if now != recorded {
+            report.diverged.push(Divergence {
+                what: Aspect::Events,
+                text: "the events have another digest than the recorded ones".to_owned(),
+                run: report.runs,
+                iteration: report.iterations,
+                step: report.steps,
+                lane: None,
+                call: None,
+                message: None,
+                pointer: String::new(),
+                byte: None,
+                diff: diff(&recorded, &now),
+                guess: Guess::Unknown,
+            });
+        }
     }
 
     fn one(&self, cursor: &Rc<Cursor>, dir: &mut Option<PathBuf>) -> Result<Option<Stop>, ReplayError> {
@@ -301,7 +338,7 @@ impl Whole<'_> {
             scratch: self.scratch.clone(),
             branch: RefCell::new(start.git_branch.clone()),
         };
-        let listeners: Vec<Rc<dyn Listener>> = vec![Rc::new(Tap(cursor.clone())), Rc::new(heads)];
+        let listeners: Vec<Rc<dyn Listener>> = vec![Rc::new(Tap(cursor.clone())), Rc::new(heads), self.told.clone()];
         let (session, lines) = match dir {
             None => {
                 let store = Store::new(self.scratch.sessions());
