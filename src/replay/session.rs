@@ -86,17 +86,13 @@ fn config(yaml: &str, workspace: &Path) -> Result<Config, ReplayError> {
     Ok(Config { goal_file: None, yaml: yaml.to_owned(), digest, ..loaded.config })
 }
 
-/// The endpoints as they stood, and what this build's catalogue says of them now, where it is something else.
+/// The endpoints as they stood, and what this build's catalogue says of them now, where it is something else or nothing.
 fn endpoints(frozen: &Frozen, config: &Config) -> Result<(Endpoints, Vec<Changed>), ReplayError> {
     let mut changed = Vec::new();
     let mut lane = |lane: Lane, spec: &ModelSpec| -> Result<Option<Endpoint>, ReplayError> {
         let Some(stored) = frozen.endpoints.get(lane.name()) else { return Ok(None) };
         let stored: Endpoint = serde_json::from_value(stored.clone())
             .map_err(|error| ReplayError::Lacks(format!("a readable endpoint of the {lane}: {error}")))?;
-        // A provider that is not known here any more changes nothing about what was recorded.
-        let Ok(fresh) = resolve(spec, &config.providers, &config.prices, &keys_of(&stored)) else {
-            return Ok(Some(stored));
-        };
         let sizes = |endpoint: &Endpoint| {
             let price = endpoint.price.as_ref().map(|price| serde_json::to_string(price).unwrap_or_default());
             format!(
@@ -106,15 +102,23 @@ fn endpoints(frozen: &Frozen, config: &Config) -> Result<(Endpoints, Vec<Changed
                 price.unwrap_or_else(|| "unknown".to_owned())
             )
         };
-        if stored.cassette.is_none() && sizes(&stored) != sizes(&fresh) {
-            let (recorded, now) = (sizes(&stored), sizes(&fresh));
+        // A recording that was the model of this one is no part of the catalogue.
+        let fresh = resolve(spec, &config.providers, &config.prices, &keys_of(&stored));
+        let now = match &fresh {
+            Ok(fresh) => sizes(fresh),
+            Err(error) => format!("{error}\n"),
+        };
+        if stored.cassette.is_none() && sizes(&stored) != now {
+            let recorded = sizes(&stored);
             let which = format!("what the catalogue says of {}", stored.name());
             // Lanes may share a model.
             if changed.iter().all(|one: &Changed| one.which != which) {
                 changed.push(Changed { source: Source::Config, which, recorded, now });
             }
         }
-        Ok(Some(Endpoint { extra_body: fresh.extra_body, ..stored }))
+        // It is not stored with the rest.
+        let extra_body = fresh.map_or_else(|_| stored.extra_body.clone(), |fresh| fresh.extra_body);
+        Ok(Some(Endpoint { extra_body, ..stored }))
     };
     let missing = |lane: &str| ReplayError::Lacks(format!("the endpoint of the {lane}"));
     let agent = lane(Lane::Agent, &config.model)?.ok_or_else(|| missing("agent"))?;

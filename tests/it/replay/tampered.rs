@@ -227,6 +227,27 @@ fn a_fact_that_this_build_does_not_know_is_a_doubt() {
 }
 
 #[test]
+fn a_model_that_the_catalogue_does_not_know_is_changed() {
+    let (_recording, file) = recorded();
+    let retired = rewritten(&file, true, |lines| {
+        let config = last(lines, "frozen")["config"].as_str().expect("YAML").to_owned();
+        let (before, rest) = config.split_once("\nmodel:").expect("a model");
+        let after = rest.lines().skip(1).skip_while(|line| line.starts_with(' ')).collect::<Vec<_>>().join("\n");
+        let config = format!("{before}\nmodel: anthropic/claude-retired-9\n{after}\n");
+        let digest: String = Sha256::digest(&config).iter().map(|byte| format!("{byte:02x}")).collect();
+        let frozen = last(lines, "frozen");
+        (frozen["config"], frozen["config_digest"]) = (json!(config), json!(digest));
+        last(lines, "run")["config_digest"] = json!(digest);
+    });
+    let replayed = replay(&retired, &[]);
+    assert_eq!(replayed.finished.code, Some(30), "{:#}", replayed.report);
+    let part = &replayed.report["changed"][0];
+    assert_eq!(part["source"], "config", "{part:#}");
+    assert!(part["diff"].to_string().contains("claude-retired-9"), "{part:#}");
+    assert_eq!(replayed.report["steps"], 0, "nothing was replayed");
+}
+
+#[test]
 fn the_last_request_of_a_killed_run_is_compared() {
     let (_recording, file) = recorded();
     let killed = |digest: Option<&str>| {
