@@ -11,6 +11,7 @@ use super::live::Shelf;
 use super::run::Exit;
 use crate::cassette::Tape;
 use crate::event::Outcome;
+use crate::process::itself;
 use crate::replay::{Chunks, Options, ReplayError, Report, replay as again};
 
 /// Replays, prints the report, and gives the exit code.
@@ -55,7 +56,6 @@ fn look(args: &ReplayArgs) -> Result<Report, Failure> {
         from_tape: args.from_tape.iter().map(|part| (*part).into()).collect(),
         temporary: temporary(),
         clock_offset: Duration::ZERO,
-        env: Vec::new(),
         backwards: false,
     };
     let mut report = once(&tape, &options)?;
@@ -63,6 +63,7 @@ fn look(args: &ReplayArgs) -> Result<Report, Failure> {
         report.vary(format!("time {number}"), &once(&tape, &options)?);
     }
     if args.perturb {
+        elsewhere(args, &place, &options.temporary, &mut report)?;
         for (what, options) in perturbed(&options) {
             report.vary(what.to_owned(), &once(&tape, &options)?);
         }
@@ -87,24 +88,40 @@ fn umask(mask: rustix::fs::Mode) -> rustix::fs::Mode {
 
 /// One thing after another that must not matter.
 fn perturbed(options: &Options) -> Vec<(&'static str, Options)> {
-    let variables = [
-        ("HOME", "/nonexistent/home"),
-        ("SPETTRO_HOME", "/nonexistent/spettro"),
-        ("TMPDIR", "/nonexistent/tmp"),
-        ("TZ", "Pacific/Kiritimati"),
-        ("LANG", "tr_TR.UTF-8"),
-        ("LC_ALL", "tr_TR.UTF-8"),
-    ];
-    let env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let years = Duration::from_secs(3 * 366 * 86_400 + 12_345);
     vec![
-        ("other variables", Options { env, ..options.clone() }),
         ("three years later", Options { clock_offset: years, ..options.clone() }),
         ("folders listed backwards", Options { backwards: true, ..options.clone() }),
         ("replies in one piece", Options { chunks: Chunks::Whole, ..options.clone() }),
         ("replies byte by byte", Options { chunks: Chunks::Bytes, ..options.clone() }),
         ("replies in random pieces", Options { chunks: Chunks::Random(0x5eed), ..options.clone() }),
     ]
+}
+
+/// The same in a process whose variables are others: they are the process's own, and read by whatever it consists of.
+fn elsewhere(args: &ReplayArgs, place: &Path, temporary: &Path, report: &mut Report) -> Result<(), Failure> {
+    let folder = tempfile::Builder::new()
+        .prefix("other variables ")
+        .tempdir_in(temporary)
+        .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
+    let variables = [
+        ("HOME", "/nonexistent/home".as_ref()),
+        ("SPETTRO_HOME", "/nonexistent/spettro".as_ref()),
+        ("TMPDIR", folder.path().as_os_str()),
+        ("TZ", "Pacific/Kiritimati".as_ref()),
+        ("LANG", "tr_TR.UTF-8".as_ref()),
+        ("LC_ALL", "tr_TR.UTF-8".as_ref()),
+    ];
+    let told = itself(&args.once_more(place), &variables)
+        .map_err(|error| Failure::new(Outcome::Environment, format!("start this program again: {error}")))?;
+    match serde_json::from_slice(&told.stdout) {
+        Ok(other) => report.vary_told("other variables".to_owned(), &other),
+        Err(_) => {
+            report.warnings.push(format!("other variables: {}", String::from_utf8_lossy(&told.stderr).trim()));
+            report.vary_told("other variables".to_owned(), &serde_json::Value::Null);
+        }
+    }
+    Ok(())
 }
 
 fn once(tape: &Rc<Tape>, options: &Options) -> Result<Report, Failure> {
@@ -115,16 +132,21 @@ fn temporary() -> PathBuf {
     std::env::temp_dir()
 }
 
-fn tape(args: &ReplayArgs) -> Result<Tape, Failure> {
+/// The file, or the session's folder.
+fn place(args: &ReplayArgs) -> Result<PathBuf, Failure> {
     let path = &args.recording;
-    if path.is_file() {
-        return Ok(if args.allow_incomplete { Tape::of_incomplete_file(path)? } else { Tape::of_file(path)? });
+    match path.is_file() || path.join("session.jsonl").is_file() {
+        true => Ok(path.clone()),
+        false => session(args, path),
     }
-    let dir = match path.join("session.jsonl").is_file() {
-        true => path.clone(),
-        false => session(args, path)?,
-    };
-    Ok(Tape::of_session(&dir)?)
+}
+
+fn tape(args: &ReplayArgs, place: &Path) -> Result<Tape, Failure> {
+    Ok(match place.is_file() {
+        true if args.allow_incomplete => Tape::of_incomplete_file(place)?,
+        true => Tape::of_file(place)?,
+        false => Tape::of_session(place)?,
+    })
 }
 
 fn session(args: &ReplayArgs, name: &Path) -> Result<PathBuf, Failure> {

@@ -13,6 +13,7 @@
 mod command;
 mod environment;
 mod gate;
+mod itself;
 mod job;
 mod proc;
 mod reaper;
@@ -42,6 +43,7 @@ use crate::world::Secrets;
 pub use backend::zygote_main;
 pub use command::Process;
 pub use environment::{ChildEnvironment, child_environment, hint, looks_secret};
+pub use itself::itself;
 pub use proc::{Stat, stat};
 pub use signals::{Dispositions, SignalEvent, Signals, force, reraise};
 pub use sweep::{LEDGER_NAME, sweep};

@@ -58,7 +58,7 @@ impl Again<'_> {
             dir: if self.options.backwards { Rc::new(Backwards(RealDir)) } else { Rc::new(RealDir) },
             clock: clock.clone(),
             ids: Rc::new(TapeIds { failed: model.failed() }),
-            env: Rc::new(FewVars(self.options.env.clone())),
+            env: Rc::new(FewVars::default()),
             transport: Rc::new(model),
         };
         (world, clock)
