@@ -15,6 +15,9 @@ pub enum CassetteError {
     /// The session holds no reply that arrived whole.
     #[error("session `{0}` has no reply to pack")]
     Nothing(String),
+    /// Its log ends before what it was started with.
+    #[error("session `{0}` holds nothing: it ended before it had begun")]
+    Empty(String),
     /// The session's files do not fit together.
     #[error("session `{session}` cannot be packed: {reason}")]
     Unpackable { session: String, reason: String },

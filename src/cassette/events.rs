@@ -17,12 +17,28 @@ pub fn events(facts: &[Line]) -> Vec<Value> {
 
 /// sha256 (hex) of [`events`], one JSON text a line.
 pub fn event_digest(facts: &[Line]) -> String {
-    let mut digest = Sha256::new();
-    for event in events(facts) {
-        digest.update(event.to_string());
-        digest.update(b"\n");
+    let (mut state, mut digest) = (DeriveState::default(), EventDigest::default());
+    for event in facts.iter().flat_map(|line| derive(line, &mut state)) {
+        digest.take(&event);
     }
-    hex(&digest.finalize())
+    digest.finish()
+}
+
+/// The same of events as they come.
+#[derive(Default)]
+pub struct EventDigest(Sha256);
+
+impl EventDigest {
+    pub fn take(&mut self, event: &Event) {
+        if let Some(event) = reduced(event) {
+            self.0.update(event.to_string());
+            self.0.update(b"\n");
+        }
+    }
+
+    pub fn finish(self) -> String {
+        hex(&self.0.finalize())
+    }
 }
 
 fn reduced(event: &Event) -> Option<Value> {

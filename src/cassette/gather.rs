@@ -31,7 +31,7 @@ pub(super) fn gather(dir: &Path, whole: bool) -> Result<Tape, CassetteError> {
         Fact::Frozen(frozen) => Some(frozen),
         _ => None,
     });
-    let Some(frozen) = frozen else { return Err(CassetteError::Nothing(header.id)) };
+    let Some(frozen) = frozen else { return Err(CassetteError::Empty(header.id)) };
     let spool = Outputs::Folder(dir.join("spool"));
     let mut head = head(&header, frozen, &facts);
     let kept = match Base::read(&dir.join(BASE_FILE)) {
@@ -114,21 +114,46 @@ fn head(header: &Header, frozen: &Frozen, facts: &[Line]) -> Head {
 }
 
 fn source(header: &Header, facts: &[Line]) -> Source {
-    let runs = || {
-        facts.iter().filter_map(|line| match &line.fact {
-            Fact::Run(run) => Some(run),
-            _ => None,
-        })
-    };
-    let first = runs().next();
-    let redacted: BTreeSet<&String> = runs().flat_map(|run| &run.redacted).collect();
+    let pins = Pins::of(facts);
     Source {
         session: header.id.clone(),
         workspace: header.workspace.clone(),
         clock_start: header.created.clone(),
-        id_seed: first.and_then(|run| run.id_seed.clone()),
-        redacted: redacted.into_iter().cloned().collect(),
-        git_commit: first.and_then(|run| run.git_base.clone()),
+        id_seed: pins.id_seed,
+        redacted: pins.redacted,
+        git_commit: pins.git_commit,
+    }
+}
+
+/// What of a [`Source`] follows from the facts.
+#[derive(PartialEq)]
+pub(super) struct Pins {
+    id_seed: Option<String>,
+    redacted: Vec<String>,
+    git_commit: Option<String>,
+}
+
+impl Pins {
+    pub fn of(facts: &[Line]) -> Pins {
+        let runs = || {
+            facts.iter().filter_map(|line| match &line.fact {
+                Fact::Run(run) => Some(run),
+                _ => None,
+            })
+        };
+        let first = runs().next();
+        let redacted: BTreeSet<&String> = runs().flat_map(|run| &run.redacted).collect();
+        Pins {
+            id_seed: first.and_then(|run| run.id_seed.clone()),
+            redacted: redacted.into_iter().cloned().collect(),
+            git_commit: first.and_then(|run| run.git_base.clone()),
+        }
+    }
+
+    /// As a head has them.
+    pub fn told(source: &Source) -> Pins {
+        let Source { id_seed, redacted, git_commit, .. } = source.clone();
+        Pins { id_seed, redacted, git_commit }
     }
 }
 

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 pub use chain::Rest;
 pub use compare::{Difference, Place, What, bodies, diff, text_diff};
 pub use error::CassetteError;
-pub use events::{event_digest, events};
+pub use events::{EventDigest, event_digest, events};
 pub use lint::Finding;
 pub use pack::{Pack, Packed, Parts, lint, pack};
 pub use player::{Mismatch, Player};

@@ -17,7 +17,7 @@ use super::lint::{Finding, Linter};
 use super::records::{BaseRow, End, Head, MAJOR, Record, hex, version};
 use super::seal;
 use super::tape::{Assembly, Outputs, Tape, inside};
-use crate::session::{Line, chained, check_id};
+use crate::session::{Fact, Line, chained, check_id};
 use crate::workspace::{Base, BaseFile};
 use crate::world::Secrets;
 
@@ -25,6 +25,14 @@ use crate::world::Secrets;
 pub(super) const MOST_LINE_BYTES: u64 = 64 << 20;
 /// The most that all lines may have together, uncompressed: a tape is held in memory.
 pub(super) const MOST_BYTES: u64 = 1 << 30;
+/// The most values that one line may have, and all lines together: as text `[]` takes three bytes, in memory many times
+/// that. A list counts two, an object eight, everything in them one.
+const MOST_LINE_VALUES: u64 = 1 << 20;
+const MOST_VALUES: u64 = 16 << 20;
+/// Lists and objects within one another; what is read as values is held to it by their reader as well.
+const MOST_DEPTH: u64 = 128;
+/// Facts of kinds that this build does not know are kept up to this, together.
+const MOST_UNKNOWN_BYTES: u64 = 64 << 20;
 /// The largest window that a compressed file may ask for, as a power of two: 32 MiB.
 const MOST_WINDOW_LOG: u32 = 25;
 
@@ -83,12 +91,13 @@ struct Lines {
     text: Vec<u8>,
     number: u64,
     total: u64,
+    values: u64,
 }
 
 impl Lines {
     fn new(path: &Path, reader: Box<dyn BufRead>, sealed: bool) -> Lines {
         let (digest, text) = (Sha256::new(), Vec::new());
-        Lines { path: path.to_owned(), reader, sealed, digest, text, number: 0, total: 0 }
+        Lines { path: path.to_owned(), reader, sealed, digest, text, number: 0, total: 0, values: 0 }
     }
 
     fn corrupt(&self, reason: impl Into<String>) -> CassetteError {
@@ -115,6 +124,14 @@ impl Lines {
         self.total += read;
         if self.total > MOST_BYTES {
             return Err(self.corrupt("all lines together have more than 1 GiB"));
+        }
+        let (values, depth) = weight(&self.text);
+        self.values += values;
+        if depth > MOST_DEPTH {
+            return Err(self.corrupt("nested beyond the recursion limit"));
+        }
+        if values > MOST_LINE_VALUES || self.values > MOST_VALUES {
+            return Err(self.corrupt("more values than any recording has"));
         }
         Ok(self.text.last() == Some(&b'\n'))
     }
@@ -175,6 +192,41 @@ impl Lines {
     }
 }
 
+/// What a line of JSON weighs in memory, and how deep it nests, told from its brackets and commas. What is in strings is
+/// text.
+fn weight(line: &[u8]) -> (u64, u64) {
+    let (mut values, mut depth, mut deepest) = (0, 0u64, 0);
+    let mut plain = |text: &[u8]| {
+        for byte in text {
+            match byte {
+                b'{' | b'[' => {
+                    values += if *byte == b'{' { 8 } else { 2 };
+                    depth += 1;
+                    deepest = deepest.max(depth);
+                }
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                b',' | b':' => values += 1,
+                _ => {}
+            }
+        }
+    };
+    let mut rest = line;
+    while let Some(quote) = memchr::memchr(b'"', rest) {
+        plain(&rest[..quote]);
+        rest = &rest[quote + 1..];
+        // The string's end: a quote behind an even number of backslashes.
+        while let Some(quote) = memchr::memchr(b'"', rest) {
+            let escapes = rest[..quote].iter().rev().take_while(|byte| **byte == b'\\').count();
+            rest = &rest[quote + 1..];
+            if escapes % 2 == 0 {
+                break;
+            }
+        }
+    }
+    plain(rest);
+    (values, deepest)
+}
+
 /// What was read so far.
 #[derive(Default)]
 struct Taken {
@@ -184,6 +236,7 @@ struct Taken {
     base: Vec<BaseFile>,
     blobs: Pieces<String>,
     counts: BTreeMap<String, u64>,
+    unknown_bytes: u64,
     /// The place of the last record's type among all types: they stand in that order.
     stage: usize,
 }
@@ -196,6 +249,7 @@ fn take(mut lines: Lines) -> Result<Tape, CassetteError> {
         let name = record.name();
         match (record, &head) {
             (Record::Head(first), None) => {
+                // It names a folder wherever the recording is run again.
                 if let Some(source) = &first.source {
                     check_id(&source.session).map_err(|error| lines.corrupt(error.to_string()))?;
                 }
@@ -235,6 +289,12 @@ impl Taken {
         match record {
             Record::Head(_) | Record::End(_) => Err(format!("a `{name}` where none is due")),
             Record::Fact(line) => {
+                if let Fact::Unknown(fact) = &line.fact {
+                    self.unknown_bytes += fact.bytes();
+                    if self.unknown_bytes > MOST_UNKNOWN_BYTES {
+                        return Err(format!("its facts of unknown kinds (`{}`) have more than 64 MiB", fact.kind));
+                    }
+                }
                 self.assembly.fact(&line.fact)?;
                 self.facts.push(*line);
                 Ok(())
@@ -282,6 +342,9 @@ fn finish(lines: &Lines, head: Option<Head>, taken: Taken, end: Option<End>) -> 
         false => taken.assembly.finish_incomplete(),
     };
     let has_base = head.parts.iter().any(|part| part == "base");
+    if whole && !has_base && !taken.base.is_empty() {
+        return Err(lines.corrupt("it holds a `base` that its head does not name"));
+    }
     let git_commit = head.source.as_ref().and_then(|source| source.git_commit.clone());
     let base = (whole && has_base).then_some(Base { git_commit, files: taken.base });
     Ok(Tape { head, facts: taken.facts, lanes, spool: Outputs::Held(spool), base, blobs, end })

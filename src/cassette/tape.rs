@@ -1,7 +1,7 @@
 //! A recorded session in memory, whether it came from a session's folder or from a file.
 //!
 //! Invariant: a tape that was made has been checked: its facts read and chained, every request put together and its
-//! digest proved, every attempt that a fact names there.
+//! digest proved, every attempt that a fact names there, or said to be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -37,7 +37,8 @@ pub struct Exchange {
     pub n: u64,
     /// sha256 of the rest of the request's body.
     pub digest: String,
-    /// In order. Empty when spettro died before the first was written down.
+    /// In order. Empty when spettro died before the first was written down; fewer than were settled when their bytes
+    /// were lost (a fact says so), or stood behind the place where a file breaks off.
     pub attempts: Vec<Attempt>,
     /// Absent in a tape of replies only.
     pub call: Option<Call>,
@@ -80,9 +81,15 @@ pub struct Request {
 }
 
 impl Exchange {
+    /// Whether attempts were settled that are not here.
+    pub fn lacks_attempts(&self) -> bool {
+        self.settled.as_ref().is_some_and(|settled| settled.attempts.len() > self.attempts.len())
+    }
+
     /// The attempt that brought the reply, if one arrived whole.
     pub fn reply(&self) -> Option<&Attempt> {
-        let failed = self.call.is_some() && self.settled.as_ref().is_none_or(|settled| settled.error.is_some());
+        let failed = self.lacks_attempts()
+            || self.call.is_some() && self.settled.as_ref().is_none_or(|settled| settled.error.is_some());
         self.attempts.last().filter(|attempt| !failed && attempt.status.is_some())
     }
 }
@@ -265,6 +272,8 @@ pub(super) struct Assembly {
     places: BTreeMap<(Lane, u64), usize>,
     /// The last message of the agent that no call was settled with.
     message: Option<Vec<Block>>,
+    /// The calls of which bytes were lost.
+    lost: BTreeSet<(Lane, u64)>,
 }
 
 impl Assembly {
@@ -301,6 +310,11 @@ impl Assembly {
                 use std::os::unix::ffi::OsStrExt;
                 let mut paths = effects.files.iter().map(|file| Path::new(OsStr::from_bytes(&file.path.0)));
                 return paths.try_for_each(inside);
+            }
+            Fact::WireCut { bytes } => {
+                let settled = self.lanes.values().flatten().filter_map(|exchange| exchange.settled.as_ref());
+                let lost = settled.filter(|settled| settled.attempts.iter().any(|attempt| attempt.ends() > *bytes));
+                self.lost.extend(lost.map(|settled| (settled.lane, settled.n)));
             }
             // The agent's reply is a message of the history, written just before its call is settled.
             Fact::Message(Message::Assistant { blocks, .. }) => self.message = Some(blocks.clone()),
@@ -376,12 +390,13 @@ impl Assembly {
         Ok(())
     }
 
-    /// The lanes, when every attempt that a settled call names is there.
+    /// The lanes, when every attempt that a settled call names is there, or said to be lost.
     pub fn finish(self) -> Result<BTreeMap<Lane, Vec<Exchange>>, String> {
         for exchange in self.lanes.values().flatten() {
             let Some(settled) = &exchange.settled else { continue };
             let (named, there) = (settled.attempts.len(), exchange.attempts.len());
-            if named != there {
+            let lost = there < named && self.lost.contains(&(exchange.lane, exchange.n));
+            if named != there && !lost {
                 let Exchange { lane, n, .. } = exchange;
                 return Err(format!("{lane} call {n} had {named} attempts, of which {there} are there"));
             }

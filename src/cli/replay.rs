@@ -19,7 +19,7 @@ use crate::cassette::Tape;
 use crate::event::Outcome;
 use crate::goal::{GoalSource, Overrides, Problem, load};
 use crate::model::Endpoint;
-use crate::process::Dispositions;
+use crate::process::{Dispositions, itself};
 use crate::replay::{Chunks, Options, Real, ReplayError, Report, Today, ToolMode, replay as again};
 use crate::world::{RealEnv, home_dir};
 
@@ -71,7 +71,8 @@ fn look(args: &ReplayArgs, dispositions: &Dispositions) -> Result<Report, Failur
             return Err(Failure::usage(format!("`{flag}` goes with `--tools live`, `--cassette` or `--live`")));
         }
     }
-    let tape = Rc::new(tape(args, live)?);
+    let place = place(args)?;
+    let tape = Rc::new(tape(args, &place, live)?);
     let today = args.goal.as_deref().map(|goal| today(goal, &tape)).transpose()?;
     let real: Option<Rc<dyn Real>> = match live {
         true => Some(Rc::new(Machine::new(args, &tape, dispositions)?)),
@@ -86,7 +87,6 @@ fn look(args: &ReplayArgs, dispositions: &Dispositions) -> Result<Report, Failur
         from_tape: args.from_tape.iter().map(|part| (*part).into()).collect(),
         temporary: temporary(),
         clock_offset: Duration::ZERO,
-        env: Vec::new(),
         backwards: false,
     };
     let mut report = once(&tape, &options)?;
@@ -94,6 +94,10 @@ fn look(args: &ReplayArgs, dispositions: &Dispositions) -> Result<Report, Failur
         report.vary(format!("time {number}"), &once(&tape, &options)?);
     }
     if args.perturb {
+        // What a goal of today is made of may stand in the home directory.
+        if args.goal.is_none() {
+            elsewhere(args, &place, &options.temporary, &mut report)?;
+        }
         for (what, options) in perturbed(&options) {
             report.vary(what.to_owned(), &once(&tape, &options)?);
         }
@@ -147,24 +151,40 @@ fn umask(mask: rustix::fs::Mode) -> rustix::fs::Mode {
 
 /// One thing after another that must not matter.
 fn perturbed(options: &Options) -> Vec<(&'static str, Options)> {
-    let variables = [
-        ("HOME", "/nonexistent/home"),
-        ("SPETTRO_HOME", "/nonexistent/spettro"),
-        ("TMPDIR", "/nonexistent/tmp"),
-        ("TZ", "Pacific/Kiritimati"),
-        ("LANG", "tr_TR.UTF-8"),
-        ("LC_ALL", "tr_TR.UTF-8"),
-    ];
-    let env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let years = Duration::from_secs(3 * 366 * 86_400 + 12_345);
     vec![
-        ("other variables", Options { env, ..options.clone() }),
         ("three years later", Options { clock_offset: years, ..options.clone() }),
         ("folders listed backwards", Options { backwards: true, ..options.clone() }),
         ("replies in one piece", Options { chunks: Chunks::Whole, ..options.clone() }),
         ("replies byte by byte", Options { chunks: Chunks::Bytes, ..options.clone() }),
         ("replies in random pieces", Options { chunks: Chunks::Random(0x5eed), ..options.clone() }),
     ]
+}
+
+/// The same in a process whose variables are others: they are the process's own, and read by whatever it consists of.
+fn elsewhere(args: &ReplayArgs, place: &Path, temporary: &Path, report: &mut Report) -> Result<(), Failure> {
+    let folder = tempfile::Builder::new()
+        .prefix("other variables ")
+        .tempdir_in(temporary)
+        .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
+    let variables = [
+        ("HOME", "/nonexistent/home".as_ref()),
+        ("SPETTRO_HOME", "/nonexistent/spettro".as_ref()),
+        ("TMPDIR", folder.path().as_os_str()),
+        ("TZ", "Pacific/Kiritimati".as_ref()),
+        ("LANG", "tr_TR.UTF-8".as_ref()),
+        ("LC_ALL", "tr_TR.UTF-8".as_ref()),
+    ];
+    let told = itself(&args.once_more(place), &variables)
+        .map_err(|error| Failure::new(Outcome::Environment, format!("start this program again: {error}")))?;
+    match serde_json::from_slice(&told.stdout) {
+        Ok(other) => report.vary_told("other variables".to_owned(), &other),
+        Err(_) => {
+            report.warnings.push(format!("other variables: {}", String::from_utf8_lossy(&told.stderr).trim()));
+            report.vary_told("other variables".to_owned(), &serde_json::Value::Null);
+        }
+    }
+    Ok(())
 }
 
 fn once(tape: &Rc<Tape>, options: &Options) -> Result<Report, Failure> {
@@ -175,17 +195,29 @@ fn temporary() -> PathBuf {
     std::env::temp_dir()
 }
 
-/// The recording; `whole`: with all that is known of the workspace.
-fn tape(args: &ReplayArgs, whole: bool) -> Result<Tape, Failure> {
+/// The file, or the session's folder.
+fn place(args: &ReplayArgs) -> Result<PathBuf, Failure> {
     let path = &args.recording;
-    if path.is_file() {
-        return Ok(if args.allow_incomplete { Tape::of_incomplete_file(path)? } else { Tape::of_file(path)? });
+    match path.is_file() || path.join("session.jsonl").is_file() {
+        true => Ok(path.clone()),
+        false => session(args, path),
     }
-    let dir = match path.join("session.jsonl").is_file() {
-        true => path.clone(),
-        false => session(args, path)?,
+}
+
+/// The recording, when it contradicts itself nowhere; `whole`: with all that is known of the workspace.
+fn tape(args: &ReplayArgs, place: &Path, whole: bool) -> Result<Tape, Failure> {
+    let tape = match place.is_file() {
+        true if args.allow_incomplete => Tape::of_incomplete_file(place)?,
+        true => Tape::of_file(place)?,
+        false if whole => Tape::of_whole_session(place)?,
+        false => Tape::of_session(place)?,
     };
-    Ok(if whole { Tape::of_whole_session(&dir)? } else { Tape::of_session(&dir)? })
+    let problems = tape.problems();
+    if !problems.is_empty() {
+        let text = format!("{}: {}", place.display(), problems.join("; "));
+        return Err(Failure::new(Outcome::Unusable, text));
+    }
+    Ok(tape)
 }
 
 fn session(args: &ReplayArgs, name: &Path) -> Result<PathBuf, Failure> {

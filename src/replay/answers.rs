@@ -45,8 +45,7 @@ impl TapeAnswers {
             match cursor.part.tape.spool(id) {
                 Ok(Some(bytes)) => return String::from_utf8_lossy(&bytes).into_owned(),
                 Ok(None) => {
-                    let text = format!("the output {id} of {} is not in the recording", done.tool);
-                    cursor.fatal(cursor.differs(Aspect::Tools, text));
+                    cursor.run_out(format!("the output {id} of {} is not in the recording", done.tool));
                 }
                 Err(error) => {
                     let text = format!("the output {id} of {} cannot be read: {error}", done.tool);

@@ -1,9 +1,15 @@
 //! Two facts, the recorded one and the one of now: equal but for what may differ, or where they part.
+//!
+//! Everything is compared that is not named here.
 
 use serde_json::{Map, Value};
 
 use super::ToolMode;
-use crate::session::{Edit, Fact};
+use crate::session::{Edit, Fact, Settled};
+
+/// Of a run's result, what is this machine's, this moment's or this program's: names of fields at its top.
+const VOLATILE: [&str; 8] =
+    ["duration_ms", "active_ms", "waited_ms", "retry_after_s", "sandbox", "paths", "commands", "session_id"];
 
 /// Where two values part.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +47,11 @@ fn reduced(fact: &Fact, tools: ToolMode) -> Value {
             compaction.kept.iter_mut().for_each(String::clear);
             serde_json::to_value(Fact::Compaction(Box::new(compaction)))
         }
+        Fact::Settled(settled) => {
+            let mut settled = (**settled).clone();
+            only_served(&mut settled);
+            serde_json::to_value(Fact::Settled(Box::new(settled)))
+        }
         fact => serde_json::to_value(fact),
     }
     .unwrap_or_default();
@@ -74,43 +85,43 @@ fn unnamed(edit: &mut Edit) {
     }
 }
 
+/// A call without the attempts that a replay may leave out: those that failed and cost nothing, where a reply followed.
+fn only_served(settled: &mut Settled) {
+    let replied = settled.error.is_none();
+    settled.attempts.retain(|attempt| !replied || attempt.is_served());
+    for attempt in &mut settled.attempts {
+        (attempt.wait_ms, attempt.wire_offset, attempt.wire_bytes) = (None, 0, 0);
+    }
+}
+
 fn strip(fact: &Fact, fields: &mut Map<String, Value>) {
     match fact {
-        Fact::Run(_) => keep(fields, &["kind", "resumed", "model", "judge_model", "limits", "workspace"]),
-        Fact::Settled(_) => drop_all(fields, &["attempts", "duration_ms", "waited_ms"]),
+        // Where it works and what bounds it are the recording's: see `session.rs` for the limits.
+        Fact::Run(_) => keep(fields, &["kind", "resumed", "model", "judge_model"]),
+        Fact::Settled(_) => drop_all(fields, &["duration_ms", "waited_ms"]),
         Fact::Tool(_) | Fact::JobExited { .. } => drop_all(fields, &["duration_ms"]),
-        Fact::Checks { .. } => {
-            for result in fields.get_mut("results").and_then(Value::as_array_mut).into_iter().flatten() {
-                if let Value::Object(result) = result {
-                    drop_all(result, &["duration_ms"]);
-                }
-            }
-        }
+        Fact::Checks { .. } => without_durations(fields.get_mut("results")),
         Fact::End(_) => {
-            keep(fields, &["kind", "outcome", "result"]);
             if let Some(Value::Object(result)) = fields.get_mut("result") {
-                let same = [
-                    "outcome",
-                    "exit_code",
-                    "verdict",
-                    "result",
-                    "iterations",
-                    "steps",
-                    "total_cost_usd",
-                    "cost_usd",
-                    "usage_by_lane",
-                    "peak_occupancy_tokens",
-                    "limit_hit",
-                    "changes",
-                ];
-                keep(result, &same);
-                if let Some(Value::Object(changes)) = result.get_mut("changes") {
-                    // A path of this machine.
-                    drop_all(changes, &["patch"]);
+                drop_all(result, &VOLATILE);
+                without_durations(result.get_mut("checks"));
+                // Paths of this machine, and commands of this program.
+                for (part, name) in [("changes", "patch"), ("goal", "file"), ("error", "hint")] {
+                    if let Some(Value::Object(part)) = result.get_mut(part) {
+                        drop_all(part, &[name]);
+                    }
                 }
             }
         }
         _ => {}
+    }
+}
+
+fn without_durations(results: Option<&mut Value>) {
+    for result in results.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Value::Object(result) = result {
+            drop_all(result, &["duration_ms"]);
+        }
     }
 }
 

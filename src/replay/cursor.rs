@@ -50,6 +50,10 @@ pub struct Cursor {
     pub stop: Cell<Option<Stop>>,
     /// What was asked for and is not in the recording.
     missed: RefCell<Option<Divergence>>,
+    /// The workspace was listed where the recording holds no listing: the loop may have ended for that alone.
+    pub unlisted: Cell<bool>,
+    /// Why nothing behind here can be compared, although nothing differs: what would come is not recorded.
+    ended: RefCell<Option<String>>,
     /// The loop itself waits for it: no time that passes leads any further.
     over: Cell<bool>,
     moved: Notify,
@@ -87,6 +91,8 @@ impl Cursor {
             met: Cell::new(0),
             stop: Cell::new(None),
             missed: RefCell::new(None),
+            unlisted: Cell::new(false),
+            ended: RefCell::new(None),
             over: Cell::new(false),
             moved: Notify::new(),
             activity: Cell::new(0),
@@ -207,13 +213,24 @@ impl Cursor {
         self.advance();
     }
 
-    /// Nothing more can happen, and a port waits for what stands before its answer: the first of what is missing is
-    /// given up.
+    /// The run stands still before a recorded command that it never asked for: that is given up, and told.
     pub fn skip(&self) -> bool {
         let at = self.frontier.get();
         if !self.part.range.contains(&at) || track(self.part.fact(at)) != Track::Command {
             return false;
         }
+        let Fact::Command(run) = self.part.fact(at) else { return false };
+        let unasked = {
+            let mut commands = self.commands.borrow_mut();
+            let open = commands.get_mut(&(run.purpose, run.sha256.clone()));
+            // One that was asked for is under way.
+            open.and_then(|open| open.iter().position(|(place, _)| *place == at).and_then(|index| open.remove(index)))
+        };
+        if unasked.is_none() {
+            return false;
+        }
+        let text = format!("the recorded command `{}` is not run any more", run.label);
+        self.find(self.differs(Aspect::Leftovers, text));
         self.serve(at);
         true
     }
@@ -363,10 +380,63 @@ impl Cursor {
         self.part.loops[from..].iter().map(|&at| self.part.fact(at).clone()).collect()
     }
 
+    /// The loop waits for what is not recorded, and no difference: when nothing else can happen, the replay is over.
+    pub fn lacks(&self, why: String) {
+        self.ended.borrow_mut().get_or_insert(why);
+        self.over.set(true);
+        self.stir();
+    }
+
+    /// As [`Cursor::lacks`], and nothing else is waited for.
+    pub fn run_out(&self, why: String) {
+        self.lacks(why);
+        self.stop(Stop::Exhausted);
+    }
+
+    /// Why what is behind the place where the replay stopped was not compared, where nothing differs.
+    pub fn why_ended(&self) -> Option<String> {
+        self.ended.borrow().clone()
+    }
+
+    /// Why the recorded run could not go on, where nothing but its end is left of it.
+    fn broken(&self) -> Option<String> {
+        let broken = self.part.broken.as_ref()?;
+        let from = self.next_loop.get().min(self.part.loops.len());
+        // Checks that did not run any more are written down as that.
+        let ends =
+            |fact: &Fact| matches!(fact, Fact::Turn { .. } | Fact::Checks { .. } | Fact::Progress(_) | Fact::End(_));
+        self.part.loops[from..].iter().all(|&at| ends(self.part.fact(at))).then(|| broken.clone())
+    }
+
+    /// Why a replay ends before the recording, where that is because the recorded run was over before its baseline.
+    fn without_baseline(&self, now: &Fact) -> Option<String> {
+        let short = !self.part.ended || self.part.broken.is_some();
+        if !short || !self.unlisted.get() || !matches!(now, Fact::Turn { .. } | Fact::End(_)) {
+            return None;
+        }
+        let why = || "the recording ends here: it holds no listing of the workspace".to_owned();
+        Some(self.part.broken.clone().unwrap_or_else(why))
+    }
+
+    /// A request that differs, and whose bytes were never laid side by side: the recording has none of them.
+    pub fn conclude(&self) {
+        let Some((lane, n)) = self.differs.get() else { return };
+        if self.found.borrow().iter().any(|found| found.what == Aspect::Requests) {
+            return;
+        }
+        let text = format!("{lane} request {n} differs; its recorded bytes are not there to be compared");
+        let mut divergence = self.differs(Aspect::Requests, text);
+        (divergence.lane, divergence.call) = (Some(lane), Some(n));
+        self.find(divergence);
+    }
+
     /// Nothing more can happen.
     pub fn stuck(&self) {
+        if let Some(why) = self.broken() {
+            return self.run_out(why);
+        }
         match self.missed.take() {
-            _ if !self.part.ended => self.stop(Stop::Exhausted),
+            _ if !self.part.ended || self.ended.borrow().is_some() => self.stop(Stop::Exhausted),
             Some(missed) => self.fatal(missed),
             None => {
                 let left = self.left();
@@ -385,12 +455,23 @@ impl Cursor {
             if !self.part.ended {
                 return self.stop(Stop::Exhausted);
             }
+            if let Some(why) = &self.part.broken {
+                // The baseline goes on beside the loop, which may have to come to the same end yet.
+                if track(&line.fact) != Track::Baseline {
+                    return self.run_out(why.clone());
+                }
+                self.ended.borrow_mut().get_or_insert(why.clone());
+                return;
+            }
             let text = format!("the replay goes on with the {} where the recording ends", name(&line.fact));
             return self.fatal(self.differs(aspect(&line.fact), text));
         };
         let recorded = self.part.fact(at);
         let same_kind = std::mem::discriminant(recorded) == std::mem::discriminant(&line.fact);
         if !same_kind || other_call(recorded, &line.fact) {
+            if let Some(why) = self.broken().or_else(|| self.without_baseline(&line.fact)) {
+                return self.run_out(why);
+            }
             let text =
                 format!("the replay has the {} where the recording has the {}", name(&line.fact), name(recorded));
             let what = if self.differs.get().is_some() { Aspect::Requests } else { aspect(&line.fact) };

@@ -73,7 +73,7 @@ impl Again<'_> {
             dir: if self.options.backwards { Rc::new(Backwards(RealDir)) } else { Rc::new(RealDir) },
             clock: clock.clone(),
             ids: Rc::new(TapeIds { failed: model.failed() }),
-            env: Rc::new(FewVars(self.options.env.clone())),
+            env: Rc::new(FewVars::default()),
             transport: Rc::new(model),
         };
         (world, clock)
@@ -190,6 +190,7 @@ impl Again<'_> {
         if matches!(stop, None | Some(Stop::Exhausted)) {
             self.ground.finish(&world, &cursor);
         }
+        cursor.conclude();
         cursor.end();
         stop
     }
@@ -261,8 +262,8 @@ async fn stand(cursor: &Cursor, clock: &TapeClock, outside: &Outside<'_>, beside
                     beside.passes(clock).await;
                 }
             }
-            _ if clock.pass() => {}
             _ if cursor.skip() => {}
+            _ if clock.pass() => {}
             _ => cursor.stuck(),
         }
     }
@@ -309,9 +310,13 @@ fn listings(cursor: &Rc<Cursor>, base: &BTreeMap<PathBuf, String>, ground: &Rc<G
     let (cursor, base) = (cursor.clone(), base.clone());
     let (ground, world) = (ground.clone(), world.clone());
     Rc::new(move || {
-        let at = cursor.listing()?;
+        let Some(at) = cursor.listing() else {
+            cursor.unlisted.set(true);
+            ground.unlisted(&cursor.part);
+            return None;
+        };
         let Fact::Listing { digest, changed } = cursor.part.fact(at) else { return None };
-        ground.listing(&world, &cursor, at, digest.as_deref());
+        ground.listing(&world, &cursor, at);
         let mut files = base.clone();
         for change in changed {
             let path = PathBuf::from(&change.path);

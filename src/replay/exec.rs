@@ -76,9 +76,13 @@ impl TapeExec {
             self.cursor.fatal(self.cursor.differs(Aspect::Tools, text));
             Captured::default()
         };
+        let missing = || {
+            self.cursor.run_out(format!("the output of `{}` is not in the recording", run.label));
+            Captured::default()
+        };
         let spooled = match run.output.spool.map(|id| self.cursor.part.tape.spool(id)) {
             Some(Ok(Some(bytes))) => bytes,
-            Some(Ok(None)) => return lacks("is not in the recording"),
+            Some(Ok(None)) => return missing(),
             Some(Err(error)) => return lacks(&format!("cannot be read: {error}")),
             None => Bytes::new(),
         };

@@ -19,9 +19,9 @@ use super::files;
 use super::finding::{Aspect, Divergence, Guess};
 use super::part::Part;
 use crate::cassette::Tape;
-use crate::session::{Effects, Fact, FileKind, Purpose};
+use crate::session::{Effects, Fact, FileKind, ListedChange, Purpose};
 use crate::tools::{Answer, ToolCall};
-use crate::workspace::Tree;
+use crate::workspace::{Tree, changed_files, shown_digest};
 use crate::world::{RealDir, Roots, World};
 
 const NO_BASE: &str = "the workspace as it was found is not in the recording";
@@ -36,8 +36,8 @@ pub struct Ground {
     tree: RefCell<Tree>,
     /// What the recorded workspace holds and this one does not.
     absent: RefCell<BTreeMap<PathBuf, (FileKind, String)>>,
-    /// Whether it began as the recorded one.
-    known: Cell<bool>,
+    /// Whether the recording says how it began.
+    known: bool,
     /// Whether the run at hand recorded effects.
     effects: Cell<bool>,
     /// What has happened has really happened, or happens nowhere: nothing recorded has an effect.
@@ -85,7 +85,7 @@ impl Ground {
             tape: tape.clone(),
             tree: RefCell::new(Tree::new(Roots::same(root.to_owned()), Vec::new())),
             absent: RefCell::new(absent),
-            known: Cell::new(known),
+            known,
             effects: Cell::new(false),
             own: tools != ToolMode::Recorded,
             seen: RefCell::new(Seen { upto: 0, begun: false, sure, jobs, trees, files }),
@@ -98,7 +98,7 @@ impl Ground {
         let mut seen = self.seen.borrow_mut();
         seen.upto = part.range.start;
         seen.jobs.clear();
-        if part.start.resumed && self.known.get() {
+        if part.start.resumed && self.known {
             seen.sure = Err("what happened to the files between two runs is not recorded".to_owned());
         }
     }
@@ -120,11 +120,6 @@ impl Ground {
     pub fn tallies(&self) -> (Tally, Tally) {
         let seen = self.seen.borrow();
         (seen.trees.clone(), seen.files.clone())
-    }
-
-    /// Whether it began as the recorded workspace.
-    pub fn is_known(&self) -> bool {
-        self.known.get()
     }
 
     /// Lets everything that is recorded before a place have its effect.
@@ -194,23 +189,44 @@ impl Ground {
         }
     }
 
+    /// The workspace is listed where the recording holds no listing any more.
+    pub fn unlisted(&self, part: &Part) {
+        // Where a recording ends in the middle there need be none.
+        if part.ended {
+            self.doubt_trees("the replay lists the workspace once more than the recording");
+        }
+    }
+
+    fn doubt_trees(&self, why: &str) {
+        self.seen.borrow_mut().trees.doubt.get_or_insert_with(|| why.to_owned());
+    }
+
     /// Compares with a recorded listing.
-    pub fn listing(&self, world: &World, cursor: &Cursor, at: usize, digest: Option<&str>) {
+    pub fn listing(&self, world: &World, cursor: &Cursor, at: usize) {
         self.advance(&cursor.part, at);
-        let Some(digest) = digest.filter(|_| self.known.get()) else { return };
+        let Fact::Listing { digest, changed } = cursor.part.fact(at) else { return };
+        if !self.known {
+            return self.doubt_trees(NO_BASE);
+        }
+        let Some(digest) = digest else {
+            return self.doubt_trees("a listing of the workspace failed when it was recorded");
+        };
         // What is listed in another order is no other workspace.
         let world = World { dir: Rc::new(RealDir), ..world.clone() };
         let now = self.tree.borrow_mut().digest_with(&world, &self.absent.borrow());
         let mut seen = self.seen.borrow_mut();
         let begun = std::mem::replace(&mut seen.begun, true);
         match (now, seen.sure.clone()) {
-            (Ok(now), _) if now == digest => {
+            (Ok(now), _) if now == *digest => {
                 seen.trees.count += 1;
                 seen.sure = Ok(());
+                drop(seen);
+                self.told(cursor, changed);
             }
-            (Ok(_), _) if !begun => {
-                self.known.set(false);
-                seen.sure = Err("the workspace was another one when it was first listed than when it was kept".into());
+            (Ok(_), Ok(())) if !begun && !cursor.part.keeps_base() => {
+                let why = "the workspace was kept by a later run than the first";
+                seen.sure = Err(why.to_owned());
+                seen.trees.doubt.get_or_insert(why.to_owned());
             }
             (Ok(now), Ok(())) => {
                 let text = format!("the workspace is another one than was recorded: {now} instead of {digest}");
@@ -223,12 +239,37 @@ impl Ground {
         }
     }
 
+    /// Compares what a listing says has changed, where it says so, with what has.
+    fn told(&self, cursor: &Cursor, recorded: &[ListedChange]) {
+        if recorded.is_empty() {
+            return;
+        }
+        let base = self.tape.base().into_iter().flat_map(|base| &base.files);
+        let shown = |path: &Path, kind, sha256: &str| Some((path.to_owned(), shown_digest(kind, sha256)?));
+        let before: BTreeMap<_, _> = base.filter_map(|file| shown(&file.path, file.kind, &file.sha256)).collect();
+        let mut after = self.tree.borrow().files().clone();
+        for (path, (kind, sha256)) in self.absent.borrow().iter() {
+            if !after.contains_key(path) {
+                after.extend(shown(path, *kind, sha256));
+            }
+        }
+        let change = |path: String| {
+            let (before, after) = (before.get(Path::new(&path)).cloned(), after.get(Path::new(&path)).cloned());
+            ListedChange { path, before, after }
+        };
+        let now: Vec<ListedChange> = changed_files(&before, &after).into_iter().map(change).collect();
+        if now != recorded {
+            let text = "the recording says of other files that they have changed, or otherwise".to_owned();
+            let lines = |changes: &[ListedChange]| changes.iter().map(line).collect::<String>();
+            let divergence = cursor.differs(Aspect::Trees, text);
+            cursor.find(Divergence { diff: diff(&lines(recorded), &lines(&now)), ..divergence });
+        }
+    }
+
     /// The run is over: what it listed at its end, beside the loop, is compared too.
     pub fn finish(&self, world: &World, cursor: &Cursor) {
         while let Some(at) = cursor.listing() {
-            if let Fact::Listing { digest, .. } = cursor.part.fact(at) {
-                self.listing(world, cursor, at, digest.as_deref());
-            }
+            self.listing(world, cursor, at);
         }
         self.advance(&cursor.part, cursor.part.range.end);
     }
@@ -284,4 +325,10 @@ impl Ground {
         let missing = self.absent.borrow().keys().any(|absent| absent.starts_with(&path));
         if !whole || missing { lacks() } else { None }
     }
+}
+
+/// A change, for people.
+fn line(change: &ListedChange) -> String {
+    let shown = |digest: &Option<String>| digest.clone().unwrap_or_else(|| "(absent)".to_owned());
+    format!("{}: {} to {}\n", change.path, shown(&change.before), shown(&change.after))
 }

@@ -89,8 +89,6 @@ pub struct Options {
     pub temporary: PathBuf,
     /// Added to the recorded time of day.
     pub clock_offset: Duration,
-    /// Variables that the replay sees; a recording needs none.
-    pub env: Vec<(String, String)>,
     /// Folders are listed backwards.
     pub backwards: bool,
 }

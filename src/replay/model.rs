@@ -15,10 +15,10 @@ use super::cursor::Cursor;
 use super::diff::{diff, guess};
 use super::finding::{Aspect, Guess};
 use super::locate::{first_difference, locate, value};
-use crate::cassette::{Attempt, Exchange};
-use crate::event::{Lane, Micros};
+use crate::cassette::{Attempt, Exchange, Request};
+use crate::event::Lane;
 use crate::session::{Fact, Message};
-use crate::world::{Body, Boxed, HttpBody, HttpRequest, HttpResponse, Transport, TransportError};
+use crate::world::{Boxed, HttpBody, HttpRequest, HttpResponse, Transport, TransportError};
 
 /// What becomes of recorded attempts that failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,12 +76,16 @@ impl TapeModel {
         let served = self.served(exchange);
         let index = usize::try_from(request.tag.attempt - 1).unwrap_or(usize::MAX);
         let Some(attempt) = served.get(index) else {
+            if exchange.lacks_attempts() {
+                self.cursor.lacks(format!("the recording ends here: the reply to {lane} call {n} is not in it"));
+                return std::future::pending().await;
+            }
             // Where the recorded call was stopped before its next attempt, a halt comes first.
             let text = format!("{lane} call {n} is tried once more than recorded");
             self.cursor.miss_for_good(self.cursor.differs(Aspect::Requests, text));
             return std::future::pending().await;
         };
-        if !self.same(exchange, attempt, &request.body) {
+        if !self.same(exchange, attempt, &request) {
             return std::future::pending().await;
         }
         let settled = exchange.settled.as_ref();
@@ -98,6 +102,9 @@ impl TapeModel {
         }
         if error == "timeout: the connection" && attempt.status.is_none() {
             return Err(TransportError::Timeout);
+        }
+        if let Some(missing) = missing_reply(&error) {
+            return Err(TransportError::Miss(missing.to_owned()));
         }
         let Some(status) = attempt.status else {
             return match attempt.end.as_str() {
@@ -136,9 +143,7 @@ impl TapeModel {
             (Faults::Skip, Some(settled)) => all
                 .filter(|attempt| {
                     let recorded = settled.attempts.get(attempt.number as usize - 1);
-                    recorded.is_none_or(|recorded| {
-                        recorded.error.is_none() || recorded.cost > Micros::ZERO || recorded.charged_tokens > 0
-                    })
+                    recorded.is_none_or(crate::session::Attempt::is_served)
                 })
                 .collect(),
             _ => all.collect(),
@@ -155,9 +160,10 @@ impl TapeModel {
 
     // ------------------------------------------------------------------------------------------ comparing
 
-    fn same(&self, exchange: &Exchange, attempt: &Attempt, body: &Body) -> bool {
+    fn same(&self, exchange: &Exchange, attempt: &Attempt, request: &HttpRequest) -> bool {
         let Some(recorded) = &attempt.request else { return true };
         let (lane, n) = (exchange.lane, exchange.n);
+        let body = &request.body;
         if self.cursor.tools == ToolMode::Stub && lane == Lane::Judge {
             // It is about a workspace that is not there.
             return true;
@@ -166,11 +172,37 @@ impl TapeModel {
             self.rest_differs(lane, n, &recorded.rest.to_vec(), &body.0[1..].concat());
             return false;
         }
-        let now = body.0.first().map_or(&[][..], |front| front);
-        if recorded.front != now {
-            return self.front_differs(lane, n, &recorded.front, now);
+        // Those of attempts that are left out as well: a call sends the same each time.
+        let all = exchange.attempts.iter().filter_map(|attempt| attempt.request.as_ref());
+        if let Some((name, recorded, now)) = all.clone().find_map(|recorded| self.address(recorded, request)) {
+            self.hard_differs((lane, n), name, (&recorded, &now), Guess::Unknown);
+            return false;
         }
-        true
+        let now = body.0.first().map_or(&[][..], |front| front);
+        if recorded.front != now && !self.front_differs(lane, n, &recorded.front, now) {
+            return false;
+        }
+        match all.into_iter().find(|other| other.front != recorded.front) {
+            Some(other) => self.front_differs(lane, n, &other.front, now),
+            None => true,
+        }
+    }
+
+    /// Where a request goes, and how, if that is another way than was recorded: its name, and both.
+    fn address(&self, recorded: &Request, now: &HttpRequest) -> Option<(&'static str, String, String)> {
+        if recorded.method != now.method {
+            return Some(("method", recorded.method.clone(), now.method.to_owned()));
+        }
+        let missing = recorded.headers.iter().find(|header| !now.headers.contains(header));
+        if let Some((name, value)) = missing {
+            return Some(("header", format!("{name}: {value}"), "(absent)".to_owned()));
+        }
+        // The query was left out of the recording, and a secret replaced; of a resume with another configuration it
+        // is not recorded where it went to.
+        let rest = now.url.strip_prefix(&recorded.url);
+        let same = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['?', '&']));
+        let unknown = recorded.url.contains("«secret:") || self.cursor.part.start.config.is_some();
+        (!same && !unknown).then(|| ("url", recorded.url.clone(), now.url.clone()))
     }
 
     fn rest_differs(&self, lane: Lane, n: u64, recorded: &[u8], now: &[u8]) {
@@ -227,13 +259,17 @@ impl TapeModel {
         }
         let Some(name) = hard.first() else { return true };
         let shown = |fields: &Map<String, Value>| fields.get(*name).map_or("(absent)".to_owned(), Value::to_string);
+        self.hard_differs((lane, n), name, (&shown(&one), &shown(&other)), Guess::Price);
+        false
+    }
+
+    fn hard_differs(&self, (lane, n): (Lane, u64), name: &str, (recorded, now): (&str, &str), guess: Guess) {
         let mut divergence = self.cursor.differs(Aspect::Requests, format!("`{name}` of {lane} request {n} differs"));
         (divergence.lane, divergence.call) = (Some(lane), Some(n));
         divergence.pointer = format!("/{name}");
-        divergence.guess = Guess::Price;
-        divergence.diff = diff(&shown(&one), &shown(&other));
+        divergence.guess = guess;
+        divergence.diff = diff(recorded, now);
         self.cursor.fatal(divergence);
-        false
     }
 }
 
@@ -248,6 +284,11 @@ fn fields(front: &[u8]) -> Map<String, Value> {
         Ok(Value::Object(fields)) => fields,
         _ => Map::from_iter([("(front)".to_owned(), Value::from(String::from_utf8_lossy(front).into_owned()))]),
     }
+}
+
+/// What a model that is a recording itself had no reply to, in its words.
+fn missing_reply(error: &str) -> Option<&str> {
+    error.strip_prefix("no recorded reply: ")
 }
 
 /// The words of a transport's error, as the gateway had wrapped them.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::track::{Track, track};
 use crate::cassette::Tape;
-use crate::event::Lane;
+use crate::event::{Lane, Outcome};
 use crate::session::{Fact, Line, Purpose, RunStart};
 
 /// One run of a tape. Facts are named by their index in the tape.
@@ -19,6 +19,8 @@ pub struct Part {
     pub base: Vec<usize>,
     /// Whether the run came to its end; otherwise spettro died, and the tape stops in the middle.
     pub ended: bool,
+    /// Why it could not go on, where that was its host's doing, or a reply was missing.
+    pub broken: Option<String>,
     /// Behind its end stand facts that are no run's: of a verb that edits a session.
     pub edited: bool,
     calls: BTreeMap<(Lane, u64), usize>,
@@ -35,7 +37,8 @@ impl Part {
             let end = (from..to).find(|&at| matches!(facts[at].fact, Fact::End(_)));
             let last = end.map_or(to, |end| end + 1);
             let edited = facts[last..to].iter().any(|line| track(&line.fact) == Track::Loop);
-            Part { edited, ..Part::new(tape, from..last, at, end.is_some()) }
+            let part = Part::new(tape, from..last, at, end.is_some());
+            Part { edited, broken: part.why_broken(), ..part }
         });
         parts.collect()
     }
@@ -53,11 +56,30 @@ impl Part {
             loops: of(Track::Loop),
             base: of(Track::Baseline),
             ended,
+            broken: None,
             edited: false,
             calls: calls.collect(),
             tape: Rc::clone(tape),
             range,
         }
+    }
+
+    /// Whether the workspace was kept beside this run: with its baseline.
+    pub fn keeps_base(&self) -> bool {
+        self.base.iter().any(|&at| matches!(self.fact(at), Fact::Baseline { .. }))
+    }
+
+    /// Such a run ends where another one, on another machine, would go on.
+    fn why_broken(&self) -> Option<String> {
+        let end = self.loops.last().filter(|_| self.ended)?;
+        let Fact::End(end) = self.fact(*end) else { return None };
+        if matches!(end.outcome, Outcome::Environment | Outcome::Unusable) {
+            return Some(format!("the recording ends here: its run ended as `{}`", end.outcome.name()));
+        }
+        let (&(lane, n), _) = self.calls.iter().max_by_key(|(_, at)| **at)?;
+        let exchange = self.tape.exchanges(lane).iter().find(|exchange| exchange.n == n)?;
+        let nothing = exchange.settled.is_none() && exchange.attempts.is_empty();
+        nothing.then(|| format!("the recording ends here: {lane} call {n} was never sent"))
     }
 
     pub fn line(&self, at: usize) -> &Line {

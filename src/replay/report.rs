@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::finding::{Aspect, Compared, Divergence, Standing};
 use crate::event::Outcome;
@@ -81,6 +82,20 @@ impl Report {
             self.diverged.extend(new);
         }
         self.variants.push(Variant { what, standing: other.standing, agrees });
+    }
+
+    /// The same of a replay in another process, by its report; `null` when it gave none.
+    pub fn vary_told(&mut self, what: String, other: &Value) {
+        let own = serde_json::to_value(&*self).unwrap_or_default();
+        let same = |name: &str| own.get(name) == other.get(name);
+        let agrees = !other.is_null() && same("compared") && same("diverged");
+        if !agrees {
+            self.standing = Standing::Diverged;
+        }
+        let standings = [Standing::Identical, Standing::Diverged];
+        let told = |standing: &Standing| serde_json::to_value(standing).ok().as_ref() == other.get("standing");
+        let standing = standings.into_iter().find(told).unwrap_or(Standing::Unverified);
+        self.variants.push(Variant { what, standing, agrees });
     }
 
     pub const fn outcome(&self) -> Outcome {

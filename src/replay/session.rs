@@ -17,8 +17,8 @@ use super::part::Part;
 use super::report::{ChangedPart, Report, compared};
 use super::scratch::{Asked, Heads, Scratch};
 use super::{Endpoints, Options, ReplayError, ToolMode};
-use crate::cassette::Tape;
-use crate::event::Lane;
+use crate::cassette::{EventDigest, Tape, event_digest};
+use crate::event::{Lane, Limits, Record};
 use crate::goal::{Changed, Config, GoalSource, Lanes, Overrides, Setting, Source, changed, load};
 use crate::model::{Endpoint, KeySource, ModelSpec, resolve};
 use crate::process;
@@ -94,6 +94,7 @@ pub fn replay(tape: &Rc<Tape>, options: &Options) -> Result<Report, ReplayError>
         config,
         base_files,
         ground,
+        told: Rc::default(),
         runtime,
         sandbox: RefCell::default(),
     };
@@ -118,21 +119,13 @@ pub fn config(yaml: &str, workspace: &Path) -> Result<Config, ReplayError> {
     Ok(Config { goal_file: None, yaml: yaml.to_owned(), digest, ..loaded.config })
 }
 
-/// The endpoints as they stood, and what this build's catalogue says of them now, where it is something else.
+/// The endpoints as they stood, and what this build's catalogue says of them now, where it is something else or nothing.
 fn endpoints(frozen: &Frozen, config: &Config) -> Result<(Endpoints, Vec<Changed>), ReplayError> {
     let mut changed = Vec::new();
     let mut lane = |lane: Lane, spec: &ModelSpec| -> Result<Option<Endpoint>, ReplayError> {
         let Some(stored) = frozen.endpoints.get(lane.name()) else { return Ok(None) };
         let stored: Endpoint = serde_json::from_value(stored.clone())
             .map_err(|error| ReplayError::Lacks(format!("a readable endpoint of the {lane}: {error}")))?;
-        // A provider that is not known here any more changes nothing about what was recorded.
-        let Ok(mut fresh) = resolve(spec, &config.providers, &config.prices, &keys_of(&stored)) else {
-            return Ok(Some(stored));
-        };
-        if fresh.window_assumed {
-            // Nobody names it here; its server was asked at the time.
-            (fresh.window_tokens, fresh.max_output_tokens) = (stored.window_tokens, stored.max_output_tokens);
-        }
         let sizes = |endpoint: &Endpoint| {
             let price = endpoint.price.as_ref().map(|price| serde_json::to_string(price).unwrap_or_default());
             format!(
@@ -142,15 +135,29 @@ fn endpoints(frozen: &Frozen, config: &Config) -> Result<(Endpoints, Vec<Changed
                 price.unwrap_or_else(|| "unknown".to_owned())
             )
         };
-        if stored.cassette.is_none() && sizes(&stored) != sizes(&fresh) {
-            let (recorded, now) = (sizes(&stored), sizes(&fresh));
+        // A recording that was the model of this one is no part of the catalogue.
+        let mut fresh = resolve(spec, &config.providers, &config.prices, &keys_of(&stored));
+        if let Ok(fresh) = &mut fresh
+            && fresh.window_assumed
+        {
+            // Nobody names it here; its server was asked at the time.
+            (fresh.window_tokens, fresh.max_output_tokens) = (stored.window_tokens, stored.max_output_tokens);
+        }
+        let now = match &fresh {
+            Ok(fresh) => sizes(fresh),
+            Err(error) => format!("{error}\n"),
+        };
+        if stored.cassette.is_none() && sizes(&stored) != now {
+            let recorded = sizes(&stored);
             let which = format!("what the catalogue says of {}", stored.name());
             // Lanes may share a model.
             if changed.iter().all(|one: &Changed| one.which != which) {
                 changed.push(Changed { source: Source::Config, which, recorded, now });
             }
         }
-        Ok(Some(Endpoint { extra_body: fresh.extra_body, ..stored }))
+        // It is not stored with the rest.
+        let extra_body = fresh.map_or_else(|_| stored.extra_body.clone(), |fresh| fresh.extra_body);
+        Ok(Some(Endpoint { extra_body, ..stored }))
     };
     let missing = |lane: &str| ReplayError::Lacks(format!("the endpoint of the {lane}"));
     let agent = lane(Lane::Agent, &config.model)?.ok_or_else(|| missing("agent"))?;
@@ -207,15 +214,25 @@ fn base_files(facts: &[Line]) -> BTreeMap<PathBuf, String> {
     files
 }
 
-/// How often the workspace was listed, when it was the same each time: then there is no effect to be repeated.
-fn unchanged(facts: &[Line]) -> Option<u64> {
-    let digests = facts.iter().filter_map(|line| match &line.fact {
-        Fact::Listing { digest, .. } => Some(digest.as_ref()),
+/// The kind of the first fact that this build does not know.
+fn unknown_kind(facts: &[Line]) -> Option<&str> {
+    facts.iter().find_map(|line| match &line.fact {
+        Fact::Unknown(fact) => Some(fact.kind.as_str()),
         _ => None,
-    });
-    let digests: Vec<&String> = digests.collect::<Option<_>>()?;
-    let first = digests.first()?;
-    digests.iter().all(|digest| digest == first).then_some(digests.len() as u64)
+    })
+}
+
+/// Digests what happens in the replay's own session, as the recording's end does.
+#[derive(Default)]
+struct Told(RefCell<EventDigest>);
+
+impl Listener for Told {
+    fn event(&self, record: &Record) {
+        // Others exist in no log.
+        if record.fact.is_some() {
+            self.0.borrow_mut().take(&record.event);
+        }
+    }
 }
 
 struct Whole<'a> {
@@ -227,6 +244,7 @@ struct Whole<'a> {
     config: Config,
     base_files: BTreeMap<PathBuf, String>,
     ground: Rc<Ground>,
+    told: Rc<Told>,
     runtime: tokio::runtime::Runtime,
     /// The level obtained for what really ran.
     sandbox: RefCell<Option<String>>,
@@ -238,6 +256,7 @@ impl Whole<'_> {
         let mut dir: Option<PathBuf> = None;
         let mut cut_short = None;
         let count = parts.len() as u64;
+        let to_its_end = !self.tape.is_cut() && parts.iter().all(|part| part.ended);
         for (index, part) in parts.into_iter().enumerate() {
             let number = index as u64 + 1;
             let cursor = Rc::new(Cursor::new(part, self.options.tools, number, report.iterations, report.steps));
@@ -250,7 +269,8 @@ impl Whole<'_> {
             for (what, more) in cursor.counts.borrow().iter() {
                 *counts.entry(*what).or_default() += more;
             }
-            if stop != Some(Stop::Diverged) && cursor.part.ended && !cursor.complete() {
+            let why_ended = cursor.why_ended().filter(|_| stop != Some(Stop::Diverged));
+            if stop != Some(Stop::Diverged) && why_ended.is_none() && cursor.part.ended && !cursor.complete() {
                 let left = cursor.left();
                 let text = format!("the recording goes on with {}", left.join(", "));
                 let divergence = Divergence { guess: Guess::Unknown, ..cursor.differs(Aspect::Leftovers, text) };
@@ -261,17 +281,31 @@ impl Whole<'_> {
             let diverged = !found.is_empty();
             report.diverged.extend(found);
             if diverged {
-                if stop == Some(Stop::Diverged) || number < count {
-                    cut_short = Some("not compared behind the divergence");
+                if stop.is_some() || number < count {
+                    cut_short = Some("not compared behind the divergence".to_owned());
                 }
                 break;
             }
+            if why_ended.is_some() {
+                cut_short = why_ended;
+                break;
+            }
             if cursor.part.edited {
-                cut_short = Some("the session was edited behind one of its runs");
+                cut_short = Some("the session was edited behind one of its runs".to_owned());
                 break;
             }
         }
+        let recorded = self.options.tools == ToolMode::Recorded;
+        if recorded && report.diverged.is_empty() && cut_short.is_none() && to_its_end {
+            self.told(report);
+        }
         let mut doubts = BTreeMap::new();
+        if self.tape.is_cut() {
+            doubts.insert(Aspect::Leftovers, "the file breaks off: what would follow is not known".to_owned());
+        }
+        if let Some(kind) = unknown_kind(self.tape.facts()) {
+            doubts.insert(Aspect::Events, format!("it holds facts that this build does not know (`{kind}`)"));
+        }
         let (mut trees, mut files) = self.ground.tallies();
         if self.options.tools == ToolMode::Stub {
             let none = || Some(NO_WORKSPACE.to_owned());
@@ -279,19 +313,36 @@ impl Whole<'_> {
             if !self.tape.exchanges(Lane::Judge).is_empty() {
                 doubts.insert(Aspect::Requests, format!("the judge's were not compared: {NO_WORKSPACE}"));
             }
-        } else if !self.ground.is_known() {
-            trees = match unchanged(self.tape.facts()) {
-                Some(count) => Tally { count, doubt: None },
-                None => Tally { count: 0, doubt: Some("the workspace as it was found is not in the recording".into()) },
-            };
         }
         for (what, tally) in [(Aspect::Trees, trees), (Aspect::Files, files)] {
             counts.insert(what, tally.count);
             doubts.extend(tally.doubt.map(|doubt| (what, doubt)));
         }
-        report.compared = compared(&counts, &report.diverged, report.warnings.len(), cut_short, &doubts);
+        report.compared = compared(&counts, &report.diverged, report.warnings.len(), cut_short.as_deref(), &doubts);
         report.standing = Report::overall(&report.compared, &report.changed);
         Ok(())
+    }
+
+    /// All that happened has the digest of what was recorded.
+    fn told(&self, report: &mut Report) {
+        let now = self.told.0.take().finish();
+        let recorded = event_digest(self.tape.facts());
+        if now != recorded {
+            report.diverged.push(Divergence {
+                what: Aspect::Events,
+                text: "the events have another digest than the recorded ones".to_owned(),
+                run: report.runs,
+                iteration: report.iterations,
+                step: report.steps,
+                lane: None,
+                call: None,
+                message: None,
+                pointer: String::new(),
+                byte: None,
+                diff: diff(&recorded, &now),
+                guess: Guess::Unknown,
+            });
+        }
     }
 
     fn one(&self, cursor: &Rc<Cursor>, dir: &mut Option<PathBuf>) -> Result<Option<Stop>, ReplayError> {
@@ -320,6 +371,12 @@ impl Whole<'_> {
             None => self.config.clone(),
         };
         let named_window = config.model.context_window.filter(|_| start.config.is_some());
+        if config.limits != start.limits {
+            let text = "the limits that the run started with are not those of its configuration".to_owned();
+            let shown = |limits: &Limits| serde_json::to_string_pretty(limits).unwrap_or_default();
+            let diff = diff(&shown(&start.limits), &shown(&config.limits));
+            cursor.find(Divergence { pointer: "/limits".to_owned(), diff, ..cursor.differs(Aspect::Events, text) });
+        }
         config.limits.clone_from(&start.limits);
         config.goal.clone_from(&self.frozen.goal);
         config.name.clone_from(&self.frozen.goal_name);
@@ -341,7 +398,7 @@ impl Whole<'_> {
             scratch: self.scratch.clone(),
             branch: RefCell::new(start.git_branch.clone()),
         };
-        let listeners: Vec<Rc<dyn Listener>> = vec![Rc::new(Tap(cursor.clone())), Rc::new(heads)];
+        let listeners: Vec<Rc<dyn Listener>> = vec![Rc::new(Tap(cursor.clone())), Rc::new(heads), self.told.clone()];
         let (session, lines) = match dir {
             None => {
                 let store = Store::new(self.scratch.sessions());

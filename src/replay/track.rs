@@ -36,6 +36,7 @@ pub fn track(fact: &Fact) -> Track {
         | Fact::Listing { .. }
         | Fact::Guarded(_)
         | Fact::Effects(_)
+        | Fact::WireCut { .. }
         | Fact::Elapsed { .. }
         | Fact::Notice { .. }
         | Fact::Tip { .. }

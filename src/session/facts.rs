@@ -18,6 +18,7 @@ pub use self::compaction::{Compaction, Edit, Prune, SummaryBy, Withheld};
 pub use self::message::{Block, Message, Origin};
 pub use self::tool::{ReadMark, ToolDone, ToolStart};
 use super::effects::Effects;
+use super::line::UnknownFact;
 use super::outside::{CommandRun, Guarded, JobSeen, ListedChange};
 use crate::event::{CheckResult, Lane, Leaked, Limits, Outcome, RunResult, TaskGraph, TurnEnd, Verdict};
 
@@ -147,6 +148,11 @@ pub enum Fact {
     },
     /// Files of the workspace were found changed (`record: effects`).
     Effects(Effects),
+    /// `wire.jsonl` was found shorter than the facts before this one say: their bytes from here on are lost, and others
+    /// may stand there later.
+    WireCut {
+        bytes: u64,
+    },
     /// A guard of the workspace found something.
     Guarded(Guarded),
     /// A limit on time ends the run.
@@ -189,14 +195,14 @@ pub enum Fact {
         entry: String,
     },
     End(Box<End>),
-    /// A kind that this build does not know, with all its fields (`kind` too): read, kept and walked through.
+    /// A kind that this build does not know: kept as it stands, and walked through.
     #[serde(skip)]
-    Unknown(serde_json::Map<String, serde_json::Value>),
+    Unknown(UnknownFact),
 }
 
 impl Fact {
     /// The kinds that this build reads (`Unknown` holds all others).
-    pub const KINDS: [&str; 36] = [
+    pub const KINDS: [&str; 37] = [
         "frozen",
         "message",
         "tasks",
@@ -222,6 +228,7 @@ impl Fact {
         "jobs",
         "listing",
         "effects",
+        "wire_cut",
         "guarded",
         "halted",
         "steer",

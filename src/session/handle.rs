@@ -175,7 +175,7 @@ impl Session {
             .map_err(SessionError::io("open", &spool_dir))?;
         let writing = Writing {
             log: AppendFile::open(path)?,
-            wire,
+            wire: wire.file,
             seq,
             chain: log.chain,
             buffer: Vec::with_capacity(4096),
@@ -191,6 +191,9 @@ impl Session {
         };
         let id = log.header.id.clone();
         let session = Session::new(world, dir.to_owned(), id, listeners, spool, (me, run, lock), writing)?;
+        if let Some(bytes) = wire.cut {
+            session.append(Fact::WireCut { bytes })?;
+        }
         Ok(Opened { session, header: log.header, lines: log.lines, notes })
     }
 

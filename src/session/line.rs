@@ -5,10 +5,46 @@
 
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, Error, IntoDeserializer, MapAccess, Visitor};
+use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 
 use super::facts::{Fact, Line, Message};
+
+/// A fact of a kind that this build does not know. Its fields are not read: as text they take no more room than in the
+/// log, whatever they are.
+#[derive(Debug, Clone)]
+pub struct UnknownFact {
+    pub kind: String,
+    fields: Vec<(String, Box<RawValue>)>,
+}
+
+impl UnknownFact {
+    /// Bytes of the fields' values.
+    pub fn bytes(&self) -> u64 {
+        self.fields.iter().map(|(name, value)| (name.len() + value.get().len()) as u64).sum()
+    }
+}
+
+impl PartialEq for UnknownFact {
+    fn eq(&self, other: &UnknownFact) -> bool {
+        let fields = |fact: &UnknownFact| -> Vec<(String, String)> {
+            fact.fields.iter().map(|(name, value)| (name.clone(), value.get().to_owned())).collect()
+        };
+        self.kind == other.kind && fields(self) == fields(other)
+    }
+}
+
+impl Serialize for UnknownFact {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.fields.len() + 1))?;
+        map.serialize_entry("kind", &self.kind)?;
+        for (name, value) in &self.fields {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
 
 #[derive(Serialize)]
 struct Flat<'a, F: Serialize> {
@@ -86,10 +122,11 @@ fn fact<'de, A: MapAccess<'de>>(kind: &str, rest: A) -> Result<Fact, A::Error> {
     if Fact::KINDS.contains(&kind) {
         return Fact::deserialize(MapAccessDeserializer::new(Tagged { kind: Some(kind), rest }));
     }
-    let mut fields = Map::new();
-    fields.insert("kind".to_owned(), Value::from(kind));
-    fields.extend(Map::deserialize(MapAccessDeserializer::new(rest))?);
-    Ok(Fact::Unknown(fields))
+    let (mut rest, mut fields) = (rest, Vec::new());
+    while let Some(field) = rest.next_entry()? {
+        fields.push(field);
+    }
+    Ok(Fact::Unknown(UnknownFact { kind: kind.to_owned(), fields }))
 }
 
 /// The rest of a line with its kind put in front again, as the tagged enum wants it.

@@ -166,7 +166,7 @@ pub(super) fn entry_seq(id: &str) -> Option<u64> {
 
 /// A `label` of a later version: an entry that never moves the tip.
 fn is_bookmark(fact: &Fact) -> bool {
-    matches!(fact, Fact::Unknown(fields) if fields.get("kind").is_some_and(|kind| kind == "label"))
+    matches!(fact, Fact::Unknown(fact) if fact.kind == "label")
 }
 
 /// Whole lines of a file, one after another, with what they add up to.

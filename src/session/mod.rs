@@ -31,6 +31,7 @@ pub use error::SessionError;
 pub use facts::*;
 pub use fold::{OpenJob, Output, State, fold};
 pub use handle::{Instead, Listener, Opened, Session};
+pub use line::UnknownFact;
 pub use lock::{Live, Unused, WorkspaceLock, live, unused};
 pub use log::chained;
 pub use outside::*;

@@ -215,8 +215,11 @@ pub fn read_wires<E>(
     mut each: impl FnMut(WireLine) -> Result<(), E>,
 ) -> Result<Result<(), E>, SessionError> {
     let path = dir.join(WIRE_FILE);
-    let mut named: BTreeMap<u64, u64> = places(lines).collect();
-    let Some(end) = named.iter().map(|(offset, bytes)| offset.saturating_add(*bytes)).max() else { return Ok(Ok(())) };
+    let mut named = places(lines);
+    let end = end(&named);
+    if end == 0 {
+        return Ok(Ok(()));
+    }
     let mut reader = BufReader::with_capacity(256 << 10, File::open(&path).map_err(SessionError::io("open", &path))?);
     let (mut at, mut number, mut text) = (0u64, 0u64, Vec::new());
     while at < end {
@@ -256,28 +259,49 @@ pub(super) fn read_wire(dir: &Path, offset: u64, bytes: u64) -> Result<WireLine,
     line.ok_or(SessionError::Corrupt { file: path, line: 0, reason })
 }
 
-/// Where the lines of attempts stand, as facts name them: offset and length.
-fn places(lines: &[Line]) -> impl Iterator<Item = (u64, u64)> {
-    let attempts = lines.iter().flat_map(|line| match &line.fact {
-        Fact::Settled(settled) => settled.attempts.as_slice(),
-        Fact::Attempt { attempt, .. } => std::slice::from_ref(attempt),
-        _ => &[],
-    });
-    attempts.map(|attempt| (attempt.wire_offset, attempt.wire_bytes))
+/// Where the lines of attempts stand, as facts name them: offset and length. What a fact says to be lost is left out.
+fn places(lines: &[Line]) -> BTreeMap<u64, u64> {
+    let mut places = BTreeMap::new();
+    for line in lines {
+        let attempts = match &line.fact {
+            Fact::Settled(settled) => settled.attempts.as_slice(),
+            Fact::Attempt { attempt, .. } => std::slice::from_ref(attempt),
+            Fact::WireCut { bytes: left } => {
+                places.retain(|offset: &u64, bytes: &mut u64| offset.saturating_add(*bytes) <= *left);
+                continue;
+            }
+            _ => continue,
+        };
+        places.extend(attempts.iter().map(|attempt| (attempt.wire_offset, attempt.wire_bytes)));
+    }
+    places
+}
+
+/// Behind the last byte that is named.
+fn end(places: &BTreeMap<u64, u64>) -> u64 {
+    places.iter().map(|(offset, bytes)| offset.saturating_add(*bytes)).max().unwrap_or(0)
+}
+
+/// A wire log to be gone on with.
+pub(super) struct Wire {
+    /// `None` when there is no file yet.
+    pub file: Option<AppendFile>,
+    /// So many bytes are left where facts name more: the log is to say so.
+    pub cut: Option<u64>,
 }
 
 /// Opens an existing wire log for appending. Bytes at its end that no fact names are cut: their attempt was
-/// never settled. `None` when there is no file yet.
-pub(super) fn open(dir: &Path, lines: &[Line], notes: &mut Vec<String>) -> Result<Option<AppendFile>, SessionError> {
+/// never settled.
+pub(super) fn open(dir: &Path, lines: &[Line], notes: &mut Vec<String>) -> Result<Wire, SessionError> {
     let path = dir.join(WIRE_FILE);
-    let named = places(lines).map(|(offset, bytes)| offset.saturating_add(bytes)).max().unwrap_or(0);
+    let named = end(&places(lines));
     let size = match std::fs::metadata(&path) {
         Ok(meta) => meta.len(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if named > 0 {
                 notes.push(format!("`{WIRE_FILE}` is missing: the calls so far cannot be packed or replayed"));
             }
-            return Ok(None);
+            return Ok(Wire { file: None, cut: (named > 0).then_some(0) });
         }
         Err(error) => return Err(SessionError::Io { what: "read", file: path, error }),
     };
@@ -297,5 +321,5 @@ pub(super) fn open(dir: &Path, lines: &[Line], notes: &mut Vec<String>) -> Resul
         let cut = OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(keep));
         cut.map_err(SessionError::io("cut", &path))?;
     }
-    AppendFile::open(path).map(Some)
+    Ok(Wire { file: Some(AppendFile::open(path)?), cut: (keep < named).then_some(keep) })
 }

@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::WorkspaceError;
+use super::effects::unhex;
 use super::stamp::hex;
-use super::tree::Tree;
+use super::tree::{Tree, whole};
 use crate::session::{Blob, FileKind as BaseKind};
 use crate::world::{Secrets, regular};
 
@@ -58,6 +59,13 @@ struct Row {
 }
 
 impl Base {
+    /// The content digest of a workspace that holds this. `None` when one of its digests is none.
+    pub fn digest(&self) -> Option<String> {
+        let hashes = self.files.iter().map(|file| unhex(&file.sha256)).collect::<Option<Vec<_>>>()?;
+        let states = self.files.iter().zip(&hashes);
+        Some(whole(states.map(|(file, hash)| (file.path.as_path(), file.kind.into(), hash))))
+    }
+
     /// How a tree stood when it was last digested. `root` is where it really is.
     pub fn of(tree: &Tree, root: &Path) -> Base {
         let files = tree.listed().map(|(path, kind, sha256)| BaseFile {

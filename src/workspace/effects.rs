@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::WorkspaceError;
 use super::stamp::{Hash, Kind, hex};
-use super::tree::{Tree, bytes, whole};
+use super::tree::{Tree, bytes, shown, whole};
 use crate::session::{Blob, Effects, FileEffect, FileKind, FileState};
 use crate::world::{Secrets, World, regular};
 
@@ -98,7 +98,12 @@ fn content(path: &Path, kind: Kind, hash: &Hash, budget: &mut u64) -> Option<Vec
     (Sha256::digest(&content).as_slice() == hash).then_some(content)
 }
 
-fn unhex(text: &str) -> Option<Hash> {
+/// The digest of a path as [`Tree::files`] gives it, from its kind and the sha256 of its content. `None` when that is none.
+pub fn shown_digest(kind: FileKind, sha256: &str) -> Option<String> {
+    Some(shown(kind.into(), &unhex(sha256)?))
+}
+
+pub(super) fn unhex(text: &str) -> Option<Hash> {
     let mut hash = Hash::default();
     if text.len() != hash.len() * 2 || !text.is_ascii() {
         return None;

@@ -25,6 +25,7 @@ mod tripwire;
 pub use crate::session::FileKind as BaseKind;
 pub use base::{BASE_FILE, Base, BaseFile};
 pub use copy::copy;
+pub use effects::shown_digest;
 pub use git::{Git, GitState};
 pub use protect::Protected;
 pub use reference::Named;

@@ -300,7 +300,7 @@ impl Tree {
     /// Relative path → sha256, as of the last `digest`. Of a plain file it is that of its content; an executable,
     /// symlink or nested repository differs from a plain file with the same bytes.
     pub fn files(&self) -> &BTreeMap<PathBuf, String> {
-        let list = || self.entries.iter().map(|entry| (entry.path.clone(), entry.shown_hash())).collect();
+        let list = || self.entries.iter().map(|entry| (entry.path.clone(), shown(entry.kind, &entry.hash))).collect();
         self.files.get_or_init(list)
     }
 
@@ -381,16 +381,15 @@ fn merge(old: Vec<Entry>, found: Vec<Found>, keep: impl Fn(&Path) -> bool) -> (M
     }
 }
 
-impl Entry {
-    fn shown_hash(&self) -> String {
-        if self.kind == Kind::File {
-            return hex(&self.hash);
-        }
-        let mut hash = Sha256::new();
-        hash.update([self.kind.tag(), 0]);
-        hash.update(self.hash);
-        hex(&hash.finalize())
+/// A file's digest is that of its content; anything else differs from a file with the same bytes.
+pub(super) fn shown(kind: Kind, hash: &Hash) -> String {
+    if kind == Kind::File {
+        return hex(hash);
     }
+    let mut digest = Sha256::new();
+    digest.update([kind.tag(), 0]);
+    digest.update(hash);
+    hex(&digest.finalize())
 }
 
 pub(super) fn bytes(path: &Path) -> &[u8] {

@@ -142,3 +142,28 @@ fn a_newer_format_is_named() {
     let lines = [head, lines[1].to_owned()];
     assert!(super::format::read(&closed(&lines, "{\"reply\":1}")).is_ok());
 }
+
+#[test]
+fn what_takes_more_room_than_its_text_is_bounded() {
+    let text = String::from_utf8(whole("x.jsonl", Parts::Everything)).expect("text");
+    let head = text.lines().next().expect("a head").to_owned();
+    let fact = |seq: u64, value: &str| {
+        format!("{{\"type\":\"fact\",\"seq\":{seq},\"t\":\"t\",\"kind\":\"later\",\"a\":\"\\\"[\\\\\",\"x\":{value}}}")
+    };
+    let file = |values: &[String]| {
+        let facts = (1..).zip(values).map(|(seq, value)| fact(seq, value));
+        let lines: Vec<String> = std::iter::once(head.clone()).chain(facts).collect();
+        closed(&lines, &format!("{{\"fact\":{}}}", values.len()))
+    };
+    let reason = |values: &[String]| read(&file(values)).expect_err("refused").to_string();
+    // What stands in a string is text, and an escaped quote does not end it.
+    let tape = read(&file(&[format!("\"{}\\\"{}\"", "[".repeat(2 << 20), "{".repeat(2 << 20))])).expect("read");
+    assert!(matches!(tape.facts()[0].fact, Fact::Unknown(_)));
+    assert!(read(&file(&[format!("[{}0]", "0,".repeat(1_000_000))])).is_ok());
+    assert!(reason(&[format!("[{}0]", "0,".repeat(1_100_000))]).contains("more values"));
+    assert!(reason(&[format!("[{}{{}}]", "{},".repeat(140_000))]).contains("more values"), "an object takes more");
+    let many = vec![format!("[{}0]", "0,".repeat(1_000_000)); 17];
+    assert!(reason(&many).contains("more values"), "and all together are bounded too");
+    let long = vec![format!("\"{}\"", "x".repeat(30 << 20)); 3];
+    assert!(reason(&long).contains("`later`) have more than 64 MiB"));
+}

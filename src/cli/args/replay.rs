@@ -1,6 +1,7 @@
 //! Flags of `spettro replay`.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
@@ -48,7 +49,8 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub times: u32,
 
-    /// Change what must not matter, one thing at a time: folder, variables, time of day, order, umask, pieces
+    /// Change what must not matter, one thing at a time: folder, time of day, order, umask, pieces, and the variables
+    /// of a second process of this program
     #[arg(long)]
     pub perturb: bool,
 
@@ -113,6 +115,32 @@ impl From<ToolsName> for ToolMode {
             ToolsName::Live => ToolMode::Live,
             ToolsName::Stub => ToolMode::Stub,
         }
+    }
+}
+
+impl ReplayArgs {
+    /// The words that replay the same once, with a report as one object.
+    pub fn once_more(&self, place: &Path) -> Vec<OsString> {
+        let value = |name: Option<clap::builder::PossibleValue>| name.map(|name| name.get_name().to_owned());
+        let mut words: Vec<OsString> = vec!["replay".into(), place.into(), "--output-format".into(), "json".into()];
+        words.extend(["--faults".into(), value(self.faults.to_possible_value()).unwrap_or_default().into()]);
+        words.extend(["--tools".into(), value(self.tools.to_possible_value()).unwrap_or_default().into()]);
+        words.extend(["--chunks".into(), told(self.chunks).into()]);
+        for part in self.from_tape.iter().filter_map(|part| value(part.to_possible_value())) {
+            words.extend(["--from-tape".into(), part.into()]);
+        }
+        words.extend(self.allow_incomplete.then(|| "--allow-incomplete".into()));
+        words
+    }
+}
+
+/// As `--chunks` takes it.
+fn told(chunks: Chunks) -> String {
+    match chunks {
+        Chunks::Tape => "tape".to_owned(),
+        Chunks::Whole => "whole".to_owned(),
+        Chunks::Bytes => "1".to_owned(),
+        Chunks::Random(seed) => format!("rand:{seed}"),
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::failure::Failure;
 use super::super::models::models;
 use super::super::run::{current_dir, last_limits};
 use super::real::Machine;
-use super::{problems_of, tape, temporary, untrusted};
+use super::{place, problems_of, tape, temporary, untrusted};
 use crate::cassette::Tape;
 use crate::event::{Outcome, Record};
 use crate::goal::{Config, GoalSource, Overrides, Setting, load};
@@ -41,7 +41,7 @@ pub fn retake(args: &ReplayArgs, dispositions: &Dispositions, err: &mut dyn Writ
     if args.live && packed && !args.trust {
         return Err(untrusted("setup and checks of a packed session are commands"));
     }
-    let tape = Rc::new(tape(args, true)?);
+    let tape = Rc::new(tape(args, &place(args)?, true)?);
     let config = config(args, &tape)?;
     if args.live && !args.yes {
         return Err(unpaid(&config));

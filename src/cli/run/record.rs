@@ -27,7 +27,7 @@ pub(super) fn write(session: &Session, file: &Path, secrets: &Secrets, console: 
     let how = Pack { parts: Parts::Everything, force: false, secrets, allow: &[] };
     match Tape::of_session(&session.dir()).and_then(|tape| pack(&tape, file, &how)) {
         // A run that never called a model has nothing to pack, and says itself why.
-        Ok(_) | Err(CassetteError::Nothing(_)) if result.outcome != Some(Outcome::Met) => {}
+        Ok(_) | Err(CassetteError::Nothing(_) | CassetteError::Empty(_)) if result.outcome != Some(Outcome::Met) => {}
         Ok(_) => {}
         Err(error) => {
             let message = format!("no cassette was made: {error}");

@@ -165,7 +165,8 @@ impl Loop {
 
     /// The run is over: how the workspace stands, where effects are recorded, for a replay to compare with.
     pub(crate) fn stood(&self) {
-        if self.witness.is_some() {
+        // A replay has no witness, and holds the recorded listing against its own copy.
+        if self.witness.is_some() || self.config.record_effects && self.tree.borrow().is_told() {
             self.digest();
         }
     }

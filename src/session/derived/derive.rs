@@ -97,6 +97,7 @@ pub fn derive(line: &Line, state: &mut DeriveState) -> Vec<Event> {
         | Fact::Command(_)
         | Fact::Jobs { .. }
         | Fact::Listing { .. }
+        | Fact::WireCut { .. }
         | Fact::Guarded(_)
         | Fact::Effects(_)
         | Fact::Halted { .. }

@@ -76,6 +76,18 @@ impl Settled {
     }
 }
 
+impl Attempt {
+    /// Whether it brought the reply, or cost something.
+    pub fn is_served(&self) -> bool {
+        self.error.is_none() || self.cost > Micros::ZERO || self.charged_tokens > 0
+    }
+
+    /// Where its line ends in `wire.jsonl`.
+    pub const fn ends(&self) -> u64 {
+        self.wire_offset.saturating_add(self.wire_bytes)
+    }
+}
+
 /// One HTTP try inside a call, and where its line stands in `wire.jsonl`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {

@@ -293,6 +293,11 @@ pub(crate) fn compaction() -> Compaction {
     }
 }
 
+fn sha256(text: &str) -> String {
+    use sha2::Digest;
+    sha2::Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 pub(crate) fn frozen() -> Fact {
     let endpoint = serde_json::json!({
         "provider": "local", "model": "m", "wire": "openai-chat", "base_url": "http://127.0.0.1:9/v1?key=hidden",
@@ -302,14 +307,14 @@ pub(crate) fn frozen() -> Fact {
     Fact::Frozen(Box::new(Frozen {
         goal: "\n  \tMake   the check\tpass\nand nothing else".into(),
         goal_name: "demo".into(),
-        goal_digest: "0123".into(),
+        goal_digest: sha256("\n  \tMake   the check\tpass\nand nothing else"),
         goal_file: None,
         title: None,
         system: HARD.into(),
         environment: "env".into(),
         heads: BTreeMap::from([("agent".to_owned(), "{\"system\":".to_owned())]),
         config: "version: 1\n".into(),
-        config_digest: "4567".into(),
+        config_digest: sha256("version: 1\n"),
         endpoints: BTreeMap::from([("agent".to_owned(), endpoint.clone()), ("judge".to_owned(), endpoint)]),
     }))
 }
@@ -335,7 +340,7 @@ pub(crate) fn run(run: &str) -> Fact {
         version: "0.1.0".into(),
         resumed: run != "run-1",
         recorded: false,
-        config_digest: "4567".into(),
+        config_digest: sha256("version: 1\n"),
         model: "local/m".into(),
         judge_model: None,
         limits: limits(),
@@ -484,6 +489,7 @@ pub(crate) fn asides() -> Vec<Fact> {
             }],
             partial: true,
         }),
+        Fact::WireCut { bytes: 7 },
         Fact::Guarded(Guarded { guard: Guard::Tripwire, text: HARD.into(), stands: true }),
     ]
 }

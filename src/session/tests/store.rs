@@ -116,7 +116,8 @@ fn a_list_is_newest_first_and_skips_what_is_broken_with_a_note() {
         [("three", None, true), ("two", Some(Outcome::CostLimit), false), ("one", Some(Outcome::Met), false)];
     assert_eq!(rows, expected);
     assert_eq!(sessions[1].title, "Make the check pass");
-    assert_eq!((sessions[1].goal_name.as_str(), sessions[1].goal_digest.as_str()), ("demo", "0123"));
+    let digest = "928eda3f192d79b7855e2ab76dbcbc67f950cf4f2c9cca79bfc364d17bf2dca8";
+    assert_eq!((sessions[1].goal_name.as_str(), sessions[1].goal_digest.as_str()), ("demo", digest));
     assert_eq!(notes.len(), 2, "{notes:?}");
     assert!(notes[0].contains("`bad`") && notes[1].contains("`empty`"), "{notes:?}");
     drop(running);

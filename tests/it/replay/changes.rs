@@ -86,8 +86,10 @@ fn one_tool_description() {
 fn one_price() {
     let (_recording, file) = recorded();
     let copy = edited(&file, |line| {
-        if let Some(price) = line.pointer_mut("/endpoints/agent/price/output") {
-            *price = json!(15_000_001);
+        for place in ["/endpoints/agent/price/output", "/lanes/agent/price/output"] {
+            if let Some(price) = line.pointer_mut(place) {
+                *price = json!(15_000_001);
+            }
         }
     });
     let replayed = replay(&copy, &[]);

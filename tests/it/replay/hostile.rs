@@ -119,6 +119,54 @@ fn no_process_starts_no_socket_is_made_and_nothing_is_written_elsewhere() {
     }
 }
 
+/// A small file that unpacks to a line of very many values: refused before it takes the memory that they would.
+#[test]
+fn values_without_end_take_no_memory() {
+    let recording = recorded();
+    let plain = std::fs::read_to_string(packed(&recording)).expect("read");
+    let values = format!("[{}[]]", "[],".repeat(10 << 20));
+    let unknown =
+        format!("{{\"type\":\"fact\",\"seq\":1,\"t\":\"2026-01-01T00:00:00.000Z\",\"kind\":\"later\",\"x\":{values}}}");
+    let head = plain.lines().next().expect("a head");
+    let bomb = zstd::encode_all(format!("{head}\n{unknown}\n").as_bytes(), 3).expect("packed");
+    assert!(bomb.len() < 20_000, "{} bytes", bomb.len());
+    let elsewhere = Sandbox::new();
+    let path = elsewhere.write("bomb.cassette.zst", bomb);
+    let mut command = elsewhere.command("sh");
+    // 600 MB of addresses, the program's own among them.
+    command.args(["-c", "ulimit -v 600000 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_spettro")]);
+    command.arg("replay").arg(&path).arg("--allow-incomplete");
+    let refused = elsewhere.start(command).wait(PATIENCE).expect_code(31);
+    assert!(refused.stderr.contains("more values than any recording has"), "{}", refused.stderr);
+}
+
+/// `--perturb` really gives the program other variables.
+#[test]
+fn other_variables_are_those_of_another_process() {
+    if !Command::new("strace").arg("true").output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: no strace here, or it may not trace");
+        return;
+    }
+    let recording = recorded();
+    let file = packed(&recording);
+    let elsewhere = Sandbox::new();
+    let trace = elsewhere.root().join("trace");
+    let mut command = elsewhere.command("strace");
+    command.args(["-f", "-v", "-s", "300", "-e", "trace=execve", "-o"]).arg(&trace);
+    command.arg(env!("CARGO_BIN_EXE_spettro")).arg("replay").arg(&file).args(["--perturb", "--output-format", "json"]);
+    let finished = elsewhere.start(command).wait(PATIENCE);
+    let report: serde_json::Value = serde_json::from_str(&finished.stdout).expect("a report");
+    let variants = report["variants"].as_array().expect("a list");
+    assert!(variants.iter().any(|one| one["what"] == "other variables" && one["agrees"] == true), "{variants:?}");
+    let calls = elsewhere.read(&trace);
+    let again: Vec<&str> =
+        calls.lines().filter(|line| line.contains("execve(") && line.contains("\"replay\"")).collect();
+    assert_eq!(again.len(), 2, "{calls}");
+    for variable in ["HOME=/nonexistent/home", "TZ=Pacific/Kiritimati", "LANG=tr_TR.UTF-8", "TMPDIR="] {
+        assert!(again[1].contains(variable), "{variable}: {}", again[1]);
+    }
+}
+
 /// A call that names its folder by a descriptor: strace shows no path of it.
 fn beneath(line: &str) -> bool {
     line.contains("at(") && !line.contains("AT_FDCWD") && !line.contains("\"/")

@@ -20,3 +20,5 @@ mod retakes;
 mod sealed;
 mod stubs;
 pub mod support;
+mod tampered;
+mod torn;

@@ -1,5 +1,6 @@
 //! Cassettes that were edited and sealed anew: what somebody else's build would have recorded.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -42,6 +43,46 @@ pub fn forged(file: &Path, change: impl Fn(&mut Value)) -> PathBuf {
     let copy = file.with_extension("forged.jsonl");
     seal(&copy, &mut lines);
     copy
+}
+
+/// A copy whose lines were changed, left out or added. Facts and records are counted anew, and the end fits them; with
+/// `events`, its digest of the events too.
+#[track_caller]
+pub fn rewritten(file: &Path, events: bool, change: impl FnOnce(&mut Vec<Value>)) -> PathBuf {
+    let mut lines = json_lines(file);
+    let before = lines.clone();
+    change(&mut lines);
+    assert_ne!(lines, before, "the edit found its place");
+    number(&mut lines);
+    let mut counts = BTreeMap::new();
+    for line in &lines[1..lines.len() - 1] {
+        *counts.entry(line["type"].as_str().expect("a type").to_owned()).or_insert(0) += 1;
+    }
+    lines.last_mut().expect("an end")["counts"] = json!(counts);
+    let copy = file.with_extension("rewritten.jsonl");
+    seal(&copy, &mut lines);
+    if let (true, Ok(tape)) = (events, Tape::of_file(&copy)) {
+        lines.last_mut().expect("an end")["events"] = json!(event_digest(tape.facts()));
+        seal(&copy, &mut lines);
+    }
+    copy
+}
+
+/// Numbers facts without gaps; what names an entry follows.
+fn number(lines: &mut [Value]) {
+    let mut names = BTreeMap::new();
+    for (seq, line) in (1..).zip(lines.iter_mut().filter(|line| line["type"] == "fact")) {
+        line["seq"] = json!(seq);
+        if let Some(id) = line.get("id").and_then(Value::as_str) {
+            names.entry(id.to_owned()).or_insert(format!("e{seq}"));
+            line["id"] = json!(format!("e{seq}"));
+        }
+    }
+    for line in lines.iter_mut().filter(|line| line["type"] == "fact") {
+        if let Some(name) = line.get("parent").and_then(Value::as_str).and_then(|parent| names.get(parent)) {
+            line["parent"] = json!(name);
+        }
+    }
 }
 
 fn seal(file: &Path, lines: &mut [Value]) {
