@@ -115,7 +115,6 @@ fn exclude(folder: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::super::{Dir, RealDir, WalkOptions};
-    use super::*;
 
     const OPTIONS: WalkOptions = WalkOptions { gitignore: true, nested_repositories: true };
 
