@@ -24,15 +24,15 @@ impl Run {
         self.pulse.ending(outcome);
         self.goal.session.mend();
         let signal = outcome.signal().is_some();
+        let mut holds = vec![outcome];
+        if outcome == Outcome::Met {
+            // What the checks did, while git can still be asked.
+            self.settle(&mut holds).await;
+        }
         let mut changes = if signal { None } else { self.changes().await };
         let leaked = self.goal.world.exec.shutdown(GRACE).await;
-        // Checks, and what ran to the end, may have changed something since the last look: what is met has to be met as
-        // things stand.
-        let mut holds = vec![outcome];
-        match self.goal.tripwire().await {
-            Ok(found) => holds.extend(found),
-            Err(error) => tracing::error!(%error, "what was put back cannot be logged"),
-        }
+        // What ran to the end may have changed something since: what is met has to be met as things stand.
+        self.settle(&mut holds).await;
         if holds.contains(&Outcome::Met) {
             holds.extend(self.goal.protected());
         }
@@ -75,6 +75,14 @@ impl Run {
                 self.store(&result);
                 result
             }
+        }
+    }
+
+    /// Puts back what must not stand, and says what that makes of the run.
+    async fn settle(&mut self, holds: &mut Vec<Outcome>) {
+        match self.goal.tripwire().await {
+            Ok(found) => holds.extend(found),
+            Err(error) => tracing::error!(%error, "what was put back cannot be logged"),
         }
     }
 

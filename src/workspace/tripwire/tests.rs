@@ -95,7 +95,11 @@ fn settings_that_run_a_program_are_found_and_put_back() {
         "mkdir evil; cp .git/config evil/c; printf '[core]\n\tpager = ./x\n' >> evil/c; ln -sf ../evil/c .git/config";
     assert_eq!(after(elsewhere), config(&["core.pager"]));
     let own = "git config extensions.worktreeConfig true; git config --worktree core.editor ./x";
-    assert_eq!(after(own), vec![(".git/config.worktree".to_owned(), vec!["core.editor".to_owned()])]);
+    let both = [
+        config(&["extensions.worktreeconfig"]),
+        vec![(".git/config.worktree".to_owned(), vec!["core.editor".to_owned()])],
+    ];
+    assert_eq!(after(own), both.concat());
 }
 
 #[test]

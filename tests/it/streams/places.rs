@@ -141,7 +141,7 @@ fn a_command_that_takes_away_the_modes_of_the_store_ends_no_run() {
         return;
     };
     finished.expect_code(0);
-    let said = &provider.agent_requests()[2].tool_results()[1].text;
+    let said = &provider.agent_requests()[2].tool_results()[0].text;
     assert!(said.contains("taken") && !said.contains("ermission denied"), "{said}");
     let dir = sandbox.session_dir();
     let modes = sandbox.sh(&format!("stat -c %a {0} {0}/spool {0}/.. {0}/../..", dir.display()));

@@ -16,7 +16,7 @@ fn pipes_in_the_place_of_ignore_files_are_not_waited_for() {
         .judge(met());
     let case = Case::new(script, "goal: x\nlimits: {time: 40s}");
     case.run().expect(Outcome::Met);
-    assert!(case.provider.agent_requests()[2].tool_results()[1].text.contains("d/file"));
+    assert!(case.provider.agent_requests()[2].tool_results()[0].text.contains("d/file"));
     case.provider.finish();
 }
 

@@ -105,16 +105,29 @@ fn a_repository_that_a_check_replaced_is_no_success() {
     sandbox.write("README", "a project");
     sandbox.write("run.sh", "true\n");
     sandbox.git_init();
-    let evil = "[ -d .git ] || exit 0; mv .git evilgit; git config --file evilgit/config core.fsmonitor ./x
+    let evil = "cat > run.sh <<'E'
+[ -d .git ] || exit 0; mv .git evilgit; git config --file evilgit/config core.fsmonitor ./x
 echo 'gitdir: evilgit' > .git
-";
-    let script = Script::new()
-        .agent(Reply::call("file-write", json!({"path": "run.sh", "content": evil})))
-        .agent(Reply::complete("all pass"))
-        .judge(met());
+E";
+    let script = Script::new().agent(Reply::bash(evil)).agent(Reply::complete("all pass")).judge(met());
     let case = Case::within(sandbox, script, "goal: x\nchecks: ['sh run.sh']");
     let ended = case.run().expect(Outcome::Policy);
     assert!(ended.error().contains("could not be put back"), "{}", ended.error());
+    case.provider.finish();
+}
+
+#[test]
+fn ordinary_settings_that_a_check_makes_are_nothing() {
+    let sandbox = Sandbox::new();
+    sandbox.write("README", "a project");
+    sandbox.git_init();
+    let script =
+        Script::new().agent(Reply::bash("git config core.pager ./x")).agent(Reply::complete("all pass")).judge(met());
+    let checks = "checks: ['git config user.email $RANDOM@example.org']";
+    let case = Case::within(sandbox, script, &format!("goal: x\n{checks}"));
+    let ended = case.run().expect(Outcome::Met);
+    assert_eq!(ended.facts("guarded").len(), 1, "that of the turn");
+    assert!(case.sandbox.read(".git/config").contains("@example.org"));
     case.provider.finish();
 }
 
