@@ -181,7 +181,8 @@ fn secrets_without_a_prefix_reach_no_command() {
     }
     let stored = ".config/git/credentials";
     sandbox.write(sandbox.home().join(stored), "https://me:STORED-MARK@example.org");
-    let look = format!("env; echo said a-plain-secret; cat ~/{stored}; cat ~/.config/git/ignore");
+    sandbox.write("value", "a-plain-secret\n");
+    let look = format!("env; echo said $(cat value); cat ~/{stored}; cat ~/.config/git/ignore");
     sandbox.write(sandbox.home().join(".config/git/ignore"), "beside-it");
     let script = Script::new().agent(Reply::bash(&look)).agent(Reply::complete("done")).judge(met());
     let case = Case::within(sandbox, script, "goal: x");
