@@ -402,16 +402,13 @@ impl Cursor {
     fn broken(&self) -> Option<String> {
         let broken = self.part.broken.as_ref()?;
         let from = self.next_loop.get().min(self.part.loops.len());
-        // Checks that did not run any more are written down as that.
-        let ends =
-            |fact: &Fact| matches!(fact, Fact::Turn { .. } | Fact::Checks { .. } | Fact::Progress(_) | Fact::End(_));
-        self.part.loops[from..].iter().all(|&at| ends(self.part.fact(at))).then(|| broken.clone())
+        self.part.loops[from..].iter().all(|&at| ends_a_run(self.part.fact(at))).then(|| broken.clone())
     }
 
     /// Why a replay ends before the recording, where that is because the recorded run was over before its baseline.
     fn without_baseline(&self, now: &Fact) -> Option<String> {
         let short = !self.part.ended || self.part.broken.is_some();
-        if !short || !self.unlisted.get() || !matches!(now, Fact::Turn { .. } | Fact::End(_)) {
+        if !short || !self.unlisted.get() || !ends_a_run(now) {
             return None;
         }
         let why = || "the recording ends here: it holds no listing of the workspace".to_owned();
@@ -531,6 +528,11 @@ impl Cursor {
             self.serve(at);
         }
     }
+}
+
+/// What a run still writes when it cannot go on; checks that did not run any more are written down as that.
+const fn ends_a_run(fact: &Fact) -> bool {
+    matches!(fact, Fact::Turn { .. } | Fact::Checks { .. } | Fact::Progress(_) | Fact::End(_))
 }
 
 /// Calls of different lanes are different things.

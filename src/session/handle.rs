@@ -1,7 +1,6 @@
 //! One session, open for writing under its lock.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -14,6 +13,7 @@ use super::lock::{Holder, Lock};
 use super::log::{Chain, LOG_FILE, LOG_KIND, read_log, set_aside};
 use super::modes::{Modes, restore_rights};
 use super::spool::Spool;
+use super::spooled::spooled;
 use super::store::{LOCK_FILE, Store, check_id};
 use super::sync::{Sync, Syncer};
 use super::wirelog::{self, WIRE_FILE, WireAttempt};
@@ -579,27 +579,6 @@ impl Writing {
             self.buffer = Vec::with_capacity(4096);
         }
     }
-}
-
-/// The spool ids that facts name, with the lengths of their bodies where they are known.
-fn spooled(lines: &[Line]) -> BTreeMap<u64, Option<u64>> {
-    let mut ids = BTreeMap::new();
-    for line in lines {
-        match &line.fact {
-            Fact::Tool(done) => ids.extend(done.spool.map(|id| (id, done.spool_bytes))),
-            Fact::Checks { results, .. } => {
-                ids.extend(results.iter().filter_map(|result| result.spool).map(|id| (id, None)));
-            }
-            // A tool's or a check's own text, whose length its fact tells, or one that only the command's fact names.
-            Fact::Command(run) => {
-                if let Some(id) = run.output.spool {
-                    ids.entry(id).or_insert(None);
-                }
-            }
-            _ => {}
-        }
-    }
-    ids
 }
 
 /// Adds a line to `out`.

@@ -18,6 +18,7 @@ mod modes;
 mod outside;
 mod result;
 mod spool;
+mod spooled;
 mod store;
 mod sync;
 #[cfg(test)]

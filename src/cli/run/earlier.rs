@@ -78,11 +78,12 @@ pub(super) fn earlier(
     Ok(Some(Earlier { dir, workspace: header.workspace, lines, frozen }))
 }
 
-/// The keys by which two configurations differ, as YAML texts, with their first lines where both are plain.
+/// The keys by which two configurations differ, as YAML texts; with the values for limits, which are no secrets. The goal
+/// is compared apart.
 fn differing(before: &str, now: &str) -> Vec<String> {
     fn collect(path: &str, before: Option<&Value>, now: Option<&Value>, out: &mut Vec<String>) {
         match (before, now) {
-            (before, now) if before == now => {}
+            (before, now) if before == now || path == "goal" => {}
             (Some(Value::Mapping(before)), Some(Value::Mapping(now))) => {
                 let keys: BTreeSet<&str> = before.keys().chain(now.keys()).filter_map(Value::as_str).collect();
                 for key in keys {
@@ -91,7 +92,9 @@ fn differing(before: &str, now: &str) -> Vec<String> {
                 }
             }
             (before, now) => match (before.and_then(plain), now.and_then(plain)) {
-                (Some(before), Some(now)) => out.push(format!("`{path}` {before} → {now}")),
+                (Some(before), Some(now)) if path.starts_with("limits.") => {
+                    out.push(format!("`{path}` {before} → {now}"))
+                }
                 _ => out.push(format!("`{path}`")),
             },
         }

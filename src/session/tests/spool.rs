@@ -177,7 +177,8 @@ async fn who_names_a_file_waits_until_it_is_there_or_cannot_be() {
     spool.limit(1_000);
     let id = spool.put(large);
     assert!(!spool.written(id).await, "larger than everything may be");
-    assert_eq!(spool.news().pop().expect("news").0, "spool_not_written");
+    // That the older ones go for the new cap may be told before it or after.
+    assert!(codes(&spool).contains(&"spool_not_written"));
 }
 
 #[test]

@@ -21,7 +21,7 @@ struct Run {
     replay: (i32, &'static str),
 }
 
-const EFFECTS: (i32, &str) = (32, "the effects of tools on the workspace were not recorded");
+const EFFECTS: (i32, &str) = (32, "what commands did to files was not recorded (`record: effects`)");
 
 fn runs() -> Vec<Run> {
     vec![met_at_once(), three_iterations(), compaction(), jobs(), verdicts(), resumed(), edits()]

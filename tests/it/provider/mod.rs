@@ -20,8 +20,11 @@ pub use request::{Lane, Request, ToolResult, Wire, rest_start};
 pub use script::Script;
 pub use server::Provider;
 
+/// Status, headers, the pieces of a body, and the usage it reports.
+pub type Answer = (u16, Vec<(String, String)>, Vec<Vec<u8>>, Option<Usage>);
+
 /// A reply as a wire sends it, without a server: status, headers, the pieces of its body, and the usage it reports.
-pub fn answer(reply: &Reply, request: &Request) -> (u16, Vec<(String, String)>, Vec<Vec<u8>>, Option<Usage>) {
+pub fn answer(reply: &Reply, request: &Request) -> Answer {
     let mut reply = reply.clone();
     stream::with_ids(&mut reply, request.n);
     let asked = request::Asked::of(request.wire, &request.path, &request.body);

@@ -111,7 +111,7 @@ impl Server {
             (_, Lane::Judge) => Reply::verdict("met", "it is so", ""),
             (Kind::Declines, _) => Reply::refusal("not this"),
             (Kind::Endless, _) => step(n),
-            _ if n % 3 == 0 => Reply::complete("done"),
+            _ if n.is_multiple_of(3) => Reply::complete("done"),
             _ => step(n),
         }
     }

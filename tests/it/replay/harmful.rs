@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use spettro::goal::goal_digest;
 
 use super::sealed::{edited, forged, packed};
 use super::support::{Recording, replay};
@@ -184,6 +185,7 @@ fn a_configuration_that_unfolds_without_end_is_refused() {
     let copy = forged(&file, |line| {
         if line["kind"] == "frozen" {
             line["config"] = json!(yaml);
+            line["config_digest"] = json!(goal_digest(&yaml));
         }
     });
     refused(&copy, "configuration cannot be read");
@@ -191,6 +193,7 @@ fn a_configuration_that_unfolds_without_end_is_refused() {
     let copy = forged(&file, |line| {
         if line["kind"] == "frozen" {
             line["config"] = json!(deep);
+            line["config_digest"] = json!(goal_digest(&deep));
         }
     });
     refused(&copy, "configuration cannot be read");

@@ -68,7 +68,7 @@ pub fn rewritten(file: &Path, events: bool, change: impl FnOnce(&mut Vec<Value>)
     copy
 }
 
-/// Numbers facts without gaps; what names an entry follows.
+/// Numbers facts without gaps; a parent follows.
 fn number(lines: &mut [Value]) {
     let mut names = BTreeMap::new();
     for (seq, line) in (1..).zip(lines.iter_mut().filter(|line| line["type"] == "fact")) {
@@ -78,10 +78,13 @@ fn number(lines: &mut [Value]) {
             line["id"] = json!(format!("e{seq}"));
         }
     }
+    let mut last = None;
     for line in lines.iter_mut().filter(|line| line["type"] == "fact") {
-        if let Some(name) = line.get("parent").and_then(Value::as_str).and_then(|parent| names.get(parent)) {
-            line["parent"] = json!(name);
+        if let Some(parent) = line.get("parent").and_then(Value::as_str) {
+            // One that was left out leaves its place to the entry before it.
+            line["parent"] = json!(names.get(parent).or(last.as_ref()));
         }
+        last = line.get("id").and_then(Value::as_str).map(str::to_owned).or(last);
     }
 }
 
