@@ -161,7 +161,7 @@ impl Record {
 /// One line of a cassette in plain lines: `head` first, `end` last, and between them `fact`, `wire`, `spool`, `base`
 /// and `blob` in this order, or `reply` alone.
 ///
-/// For its schema alone: what is read is a [`Record`].
+/// For its schema alone: what is read is a `Record`.
 #[derive(JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum CassetteLine {

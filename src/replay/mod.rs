@@ -3,7 +3,7 @@
 //! The loop, its tools' wording, cuts and spools, the checks' reading, the judge's packet, compaction and the ledger
 //! run for real; what the provider, commands, jobs, clock and signals gave is the recording's. Invariant: hermetic: no
 //! provider is asked, no key looked up, no process started, and nothing is written outside the scratch folder; with
-//! [`ToolMode::Live`] processes start, under the sandbox of a run. A [`retake`] alone asks somebody else. Called by the
+//! [`ToolMode::Live`] processes start, under the sandbox of a run. A [`retake()`] alone asks somebody else. Called by the
 //! command line.
 
 mod answers;

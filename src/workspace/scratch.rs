@@ -32,7 +32,7 @@ pub fn read_only_beside(scratch: &Path) -> PathBuf {
     scratch.with_file_name(format!("{name}-settings"))
 }
 
-/// [`read_only_beside`], made when missing.
+/// `read_only_beside`, made when missing.
 ///
 /// # Errors
 /// When it cannot be made.
