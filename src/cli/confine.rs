@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::failure::Failure;
 use crate::event::Outcome;
-use crate::goal::Config;
+use crate::goal::{Config, Effective, Problem};
 use crate::process::Process;
 use crate::process::sandbox::{Level, Places, Policy, SandboxError, Wanted};
 use crate::world::{Env, RealEnv, account_home, user_home};
@@ -52,6 +52,16 @@ impl Ground {
         let policy = Policy::new(wanted, &places)?;
         Ok(Policy { pretended_abi: self.pretended_abi, ..policy })
     }
+}
+
+/// What is known to keep a run's commands from being confined, before anything is made.
+pub fn foreseen(effective: &Effective, home: Option<&Path>) -> Option<Problem> {
+    let config = &effective.config;
+    let stores = home.iter().map(|home| (*home).to_owned()).collect();
+    let ground = Ground { stores, temporary: std::env::temp_dir().join("spettro-0"), pretended_abi: None };
+    let failure = ground.policy(config, &config.workspace, None).err()?;
+    let key = ["sandbox.write", "sandbox.read"].into_iter().find(|key| failure.message.contains(key));
+    Some(effective.problem(key.unwrap_or("workspace"), failure.message, failure.hint))
 }
 
 impl From<SandboxError> for Failure {

@@ -12,6 +12,7 @@ use super::run::Exit;
 use crate::cassette::Tape;
 use crate::event::Outcome;
 use crate::replay::{Chunks, Options, ReplayError, Report, replay as again};
+use crate::report::clean;
 
 /// Replays, prints the report, and gives the exit code.
 pub fn replay(args: &ReplayArgs, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
@@ -36,13 +37,18 @@ pub fn replay(args: &ReplayArgs, out: &mut dyn Write, err: &mut dyn Write) -> Ex
 }
 
 fn say(failure: &Failure, err: &mut dyn Write) -> Outcome {
-    let hint = failure.hint.as_deref().map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
-    let _ = write!(err, "error: {}\n{hint}", failure.message);
+    let hint = failure.hint.as_deref().map(|hint| format!("hint: {}\n", clean(hint))).unwrap_or_default();
+    let _ = write!(err, "error: {}\n{hint}", clean(&failure.message));
     failure.outcome
 }
 
 fn look(args: &ReplayArgs) -> Result<Report, Failure> {
     let tape = Rc::new(tape(args)?);
+    if !tape.is_session() {
+        let message = format!("`{}` holds replies only; there is no run to replay in it", args.recording.display());
+        let hint = "as a goal's model it serves: `model: {cassette: FILE}`";
+        return Err(Failure::new(Outcome::Unusable, message).hint(hint));
+    }
     let options = Options {
         faults: args.faults.into(),
         chunks: args.chunks,
@@ -122,16 +128,16 @@ fn tape(args: &ReplayArgs) -> Result<Tape, Failure> {
 }
 
 fn session(args: &ReplayArgs, name: &Path) -> Result<PathBuf, Failure> {
-    let shelf = Shelf::open(args.session_dir.as_deref())?;
     let id = name.to_string_lossy();
-    shelf.find(&id).map_err(|failure| {
-        // A path that is not there is no misspelt session.
-        if id.contains('/') { Failure::usage(format!("`{id}` is no file and no session")) } else { failure }
-    })
+    // A recording that is not there is no misspelt session.
+    if id.contains('/') || id.ends_with(".zst") || id.ends_with(".jsonl") {
+        return Err(Failure::new(Outcome::Unusable, format!("`{id}` is no file and no session")));
+    }
+    Shelf::open(args.session_dir.as_deref())?.find(&id)
 }
 
 fn print(args: &ReplayArgs, report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
-    match args.output_format {
+    match args.format() {
         ReportFormat::Text => write!(out, "{}", report.text())?,
         ReportFormat::Json => {
             serde_json::to_writer(&mut *out, report)?;

@@ -47,6 +47,10 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub output_format: ReportFormat,
 
+    /// The same as `--output-format json`
+    #[arg(long, conflicts_with = "output_format")]
+    pub json: bool,
+
     /// Exit codes for `git bisect run`: 0 identical, 1 diverged, 125 anything else
     #[arg(long)]
     pub git_bisect: bool,
@@ -54,6 +58,13 @@ pub struct ReplayArgs {
     /// The folder that sessions are stored in
     #[arg(long, value_name = "DIR")]
     pub session_dir: Option<PathBuf>,
+}
+
+impl ReplayArgs {
+    /// `--json` is `--output-format json`.
+    pub const fn format(&self) -> ReportFormat {
+        if self.json { ReportFormat::Json } else { self.output_format }
+    }
 }
 
 /// A part of a session's sources.

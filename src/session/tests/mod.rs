@@ -226,6 +226,7 @@ pub(crate) fn settled(lane: Lane, n: u64, attempts: Vec<Attempt>) -> Fact {
         total_cost: Micros(120 * n),
         stop: "tool_use".into(),
         error: None,
+        problems: Vec::new(),
         reply: None,
         input_transformations: None,
         factor_pct: Some(100),

@@ -28,7 +28,7 @@ fn refused(sandbox: &Sandbox, args: &[&str]) -> (Finished, Value) {
 }
 
 fn message(result: &Value) -> String {
-    format!("{} {}", result["error"]["message"], result["error"]["hint"])
+    format!("{} {} {}", result["error"]["message"], result["error"]["hint"], result["problems"])
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn every_problem_of_a_goal_file_is_named_at_once() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let said = sandbox.run(["validate", "goal.yaml"]).expect_code(2);
-    assert!(said.stderr.lines().filter(|line| line.starts_with("goal.yaml:")).count() >= 5, "{}", said.stderr);
+    assert!(said.stderr.lines().filter(|line| line.starts_with("error: goal.yaml:")).count() >= 5, "{}", said.stderr);
     assert_eq!(said.stdout, "");
 }
 

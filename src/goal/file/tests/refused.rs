@@ -90,7 +90,7 @@ fn each_malformed_line_has_its_message() {
         ),
         (
             "limits: {time: 0}",
-            "4:10: limits.time: `0` has no unit; write `0s`, `0m` or `0h`\n  hint: write `unlimited` to lift the limit",
+            "4:10: limits.time: must be longer than nothing\n  hint: write `unlimited` to lift the limit",
         ),
         (
             "limits: {time: 2 fortnights}",
