@@ -345,7 +345,7 @@ fn start(
 /// Refuses to begin what needs `bash` where there is none. `path`: the search path of commands.
 fn needs_bash(path: Option<&str>, config: &Config) -> Result<(), Failure> {
     let named = |list: &[String]| list.iter().any(|tool| tool == "bash");
-    let offered = (config.tools_allow.is_empty() || named(&config.tools_allow)) && !named(&config.tools_deny);
+    let offered = config.tools_allow.as_deref().is_none_or(named) && !named(&config.tools_deny);
     let checked = config.checks.iter().any(|check| check.run.argv.first().is_some_and(|program| program == "bash"));
     let Some(path) = path.filter(|_| offered || checked) else { return Ok(()) };
     let executable = |folder: &Path| rustix::fs::access(folder.join("bash"), rustix::fs::Access::EXEC_OK).is_ok();

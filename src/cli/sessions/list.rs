@@ -16,7 +16,7 @@ pub fn list(shelf: &Shelf, all: bool, json: bool, out: &mut dyn Write, err: &mut
     let (sessions, notes) =
         if all { shelf.store().list_all(shelf.world()) } else { shelf.store().list(shelf.world(), shelf.workspace()) };
     for note in notes {
-        writeln!(err, "notice: {}", clean_line(&note.to_string()))?;
+        writeln!(err, "notice: {}", clean_line(&note))?;
     }
     if json {
         let rows: Vec<serde_json::Value> = sessions.iter().map(row).collect();
