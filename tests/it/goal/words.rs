@@ -249,7 +249,7 @@ fn checks_run_without_a_model() {
 #[test]
 fn validate_shows_what_is_in_force_and_who_set_it() {
     let sandbox = Sandbox::new();
-    sandbox.write("goal.yaml", "version: 1\ngoal: x\nmodel: anthropic/claude-sonnet-4-5\nlimits: {cost: 1.50}\n");
+    sandbox.write("goal.yaml", "version: 1\ngoal: x\nmodel: anthropic/claude-sonnet-5-5\nlimits: {cost: 1.50}\n");
     sandbox.set("SPETTRO_LIMITS_TIME", "30m");
     let finished = sandbox.run(["validate", "goal.yaml", "--set", "limits.stall=9"]).expect_code(0);
     let line = |key: &str| {

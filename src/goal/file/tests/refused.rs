@@ -279,7 +279,9 @@ fn what_is_missing_and_what_is_no_goal_file() {
         ["goal.yaml: version: missing; this build reads 1\n  hint: write `version: 1`"]
     );
     assert_eq!(first("version: 2\nfuture: x\n"), ["goal.yaml:1:1: version: found `2`; this build reads 1"]);
-    assert_eq!(first("version: '1'\ngoal: x\nmodel: a/b\n"), ["goal.yaml:1:1: version: found `1`; this build reads 1"]);
+    let quoted =
+        "goal.yaml:1:1: version: found the text `1`; this build reads the number\n  hint: write it without quotes";
+    assert_eq!(first("version: '1'\ngoal: x\nmodel: a/b\n"), [quoted]);
     assert_eq!(
         first("version: 1\nmodel: a/b\n"),
         ["goal.yaml: goal: missing\n  hint: write what is to be reached: `goal: …`, or `goal: {file: PATH}`"]
