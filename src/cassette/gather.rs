@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::error::CassetteError;
 use super::records::{FORMAT, GoalText, Head, Source};
 use super::spool_ids;
-use super::tape::{Assembly, Outputs, Tape};
+use super::tape::{Assembly, Outputs, Tape, inside};
 use crate::session::{Block, Fact, Frozen, Header, Line, Message, Session, read_wires};
 use crate::workspace::{BASE_FILE, Base};
 
@@ -41,6 +41,7 @@ pub(super) fn gather(dir: &Path, whole: bool) -> Result<Tape, CassetteError> {
     };
     let (mut base, mut blobs) = kept.unzip();
     if let (Some(base), Some(blobs)) = (&mut base, &mut blobs) {
+        base.files.iter().try_for_each(|file| inside(&file.path)).map_err(unpackable)?;
         base.git_commit = head.source.as_ref().and_then(|source| source.git_commit.clone());
         let touched = touched(base, &facts);
         blobs.retain(|sha256, _| whole || touched.contains(sha256));

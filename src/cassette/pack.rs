@@ -22,6 +22,8 @@ use crate::world::Secrets;
 const REPLY_HEADERS: [&str; 1] = ["content-type"];
 /// Outputs and contents stand in pieces of so many bytes: escaped as JSON none comes near the longest line.
 const PIECE_BYTES: usize = 4 << 20;
+/// What has so many bytes is compressed without what follows: so far a file that breaks off can still be unpacked.
+const FLUSH_BYTES: usize = 16 << 10;
 /// 16 MiB: two whole bodies of a long session stand within one window, so that the second costs next to nothing.
 const WINDOW_LOG: u32 = 24;
 const LEVEL: i32 = 6;
@@ -158,12 +160,14 @@ struct Writer<'a, 's, W> {
     counts: BTreeMap<String, u64>,
     digest: Sha256,
     parts: Parts,
+    /// What was written since the last flush.
+    unflushed_bytes: usize,
 }
 
 impl<'a, 's, W: Write> Writer<'a, 's, W> {
     fn new(to: W, out: &'a Path, linter: &'a mut Linter<'s>) -> Writer<'a, 's, W> {
         let (line, counts, digest) = (Vec::new(), BTreeMap::new(), Sha256::new());
-        Writer { to, linter, out, line, counts, digest, parts: Parts::Everything }
+        Writer { to, linter, out, line, counts, digest, parts: Parts::Everything, unflushed_bytes: 0 }
     }
 
     fn tape(&mut self, tape: &Tape, parts: Parts) -> Result<(), CassetteError> {
@@ -257,7 +261,13 @@ impl<'a, 's, W: Write> Writer<'a, 's, W> {
         }
         self.linter.look(&self.line);
         self.digest.update(&self.line);
-        self.to.write_all(&self.line).map_err(CassetteError::io("write", self.out))
+        self.to.write_all(&self.line).map_err(CassetteError::io("write", self.out))?;
+        self.unflushed_bytes += self.line.len();
+        if self.unflushed_bytes >= FLUSH_BYTES {
+            self.unflushed_bytes = 0;
+            self.to.flush().map_err(CassetteError::io("write", self.out))?;
+        }
+        Ok(())
     }
 
     /// Writes the end; gives back the counts and what was written to.

@@ -19,7 +19,7 @@ use super::seal;
 use super::tape::{Assembly, Outputs, Tape, inside};
 use crate::session::{Fact, Line, chained, check_id};
 use crate::workspace::{Base, BaseFile};
-use crate::world::Secrets;
+use crate::world::{Secrets, regular};
 
 /// The most that one line may have.
 pub(super) const MOST_LINE_BYTES: u64 = 64 << 20;
@@ -55,17 +55,22 @@ pub fn lint_file(path: &Path, secrets: &Secrets, allow: &[String]) -> Result<Vec
 }
 
 fn open(path: &Path) -> Result<Lines, CassetteError> {
-    let mut file = File::open(path).map_err(CassetteError::io("open", path))?;
-    if !file.metadata().map_err(CassetteError::io("read", path))?.is_file() {
-        let reason = "it is no file".to_owned();
-        return Err(CassetteError::NotOne { file: path.to_owned(), reason });
-    }
+    let mut file = regular::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory => {
+            CassetteError::NotOne { file: path.to_owned(), reason: "it is no file".to_owned() }
+        }
+        _ => CassetteError::io("open", path)(error),
+    })?;
     let seal = seal::look(&mut file).map_err(CassetteError::io("read", path))?;
     file.seek(SeekFrom::Start(0)).map_err(CassetteError::io("read", path))?;
     Ok(match seal {
         seal::Found::Plain => Lines::new(path, Box::new(BufReader::new(file)), true),
         seal::Found::Broken => {
             let reason = "the file was changed: its seal differs".to_owned();
+            return Err(CassetteError::Corrupt { file: path.to_owned(), line: 0, reason });
+        }
+        seal::Found::Followed => {
+            let reason = "something follows its end".to_owned();
             return Err(CassetteError::Corrupt { file: path.to_owned(), line: 0, reason });
         }
         seal::Found::Whole(bytes) => Lines::new(path, decoder(path, file.take(bytes))?, true),
@@ -321,8 +326,8 @@ fn base_file(row: BaseRow) -> Result<BaseFile, String> {
 fn finish(lines: &Lines, head: Option<Head>, taken: Taken, end: Option<End>) -> Result<Tape, CassetteError> {
     let Some(head) = head else {
         if !lines.sealed {
-            // Too little of the compressed data is there to unpack a line.
-            return Err(CassetteError::Incomplete(lines.path.clone()));
+            let reason = "too little of it is left to unpack its first line".to_owned();
+            return Err(CassetteError::Corrupt { file: lines.path.clone(), line: 0, reason });
         }
         let reason = "it has no whole first line".to_owned();
         return Err(CassetteError::NotOne { file: lines.path.clone(), reason });

@@ -10,6 +10,8 @@ const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// A skippable frame of 32 bytes (RFC 8878 §3.1.2).
 const SEAL_MAGIC: [u8; 8] = [0x5e, 0x2a, 0x4d, 0x18, 32, 0, 0, 0];
 const SEAL_BYTES: u64 = 8 + 32;
+/// So far before a file's end a seal is looked for that something follows.
+const LOOK_BACK_BYTES: u64 = 64 << 10;
 
 /// What stands at the end of a file.
 pub(super) enum Found {
@@ -19,6 +21,8 @@ pub(super) enum Found {
     Whole(u64),
     Missing,
     Broken,
+    /// A seal that fits the bytes before it, and something behind it.
+    Followed,
 }
 
 /// The seal of a file whose bytes have this digest.
@@ -43,10 +47,27 @@ pub(super) fn look(file: &mut File) -> io::Result<Found> {
     file.seek(SeekFrom::Start(before))?;
     file.read_exact(&mut seal)?;
     if seal[..8] != SEAL_MAGIC {
-        return Ok(Found::Missing);
+        return Ok(if is_followed(file, before)? { Found::Followed } else { Found::Missing });
     }
+    Ok(if fits(file, before, &seal[8..])? { Found::Whole(before) } else { Found::Broken })
+}
+
+/// Whether a seal that fits stands near the end of a file whose last bytes, from `before`, are none.
+fn is_followed(file: &mut File, before: u64) -> io::Result<bool> {
+    let from = before.saturating_sub(LOOK_BACK_BYTES);
+    let mut tail = Vec::new();
+    file.seek(SeekFrom::Start(from))?;
+    file.take(LOOK_BACK_BYTES + SEAL_BYTES).read_to_end(&mut tail)?;
+    let Some(at) = memchr::memmem::rfind(&tail, &SEAL_MAGIC) else { return Ok(false) };
+    match tail.get(at + 8..at + SEAL_BYTES as usize) {
+        Some(seal) => fits(file, from + at as u64, seal),
+        None => Ok(false),
+    }
+}
+
+fn fits(file: &mut File, bytes: u64, seal: &[u8]) -> io::Result<bool> {
     file.seek(SeekFrom::Start(0))?;
     let mut digest = Sha256::new();
-    io::copy(&mut file.take(before), &mut digest)?;
-    Ok(if digest.finalize()[..] == seal[8..] { Found::Whole(before) } else { Found::Broken })
+    io::copy(&mut file.take(bytes), &mut digest)?;
+    Ok(digest.finalize()[..] == *seal)
 }

@@ -12,10 +12,12 @@ use bytes::Bytes;
 
 use super::chain::{Chain, Rest};
 use super::error::CassetteError;
+use super::read::MOST_BYTES;
 use super::records::{End, Head, Reply};
 use crate::event::{Lane, Outcome};
 use crate::session::{Block, Call, Fact, Frozen, Line, Message, Settled, State, WireLine, fold};
 use crate::workspace::Base;
+use crate::world::regular;
 
 /// A recorded session.
 #[derive(Debug)]
@@ -212,7 +214,7 @@ impl Tape {
     pub fn spool(&self, id: u64) -> io::Result<Option<Bytes>> {
         match &self.spool {
             Outputs::Held(outputs) => Ok(outputs.get(&id).cloned()),
-            Outputs::Folder(dir) => match std::fs::read(dir.join(id.to_string())) {
+            Outputs::Folder(dir) => match regular::read(&dir.join(id.to_string()), MOST_BYTES) {
                 Ok(bytes) => Ok(Some(bytes.into())),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(error),

@@ -3,6 +3,7 @@
 mod real;
 mod retake;
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -100,10 +101,7 @@ fn look(args: &ReplayArgs, dispositions: &Dispositions) -> Result<Report, Failur
         report.vary(format!("time {number}"), &once(&tape, &options)?);
     }
     if args.perturb {
-        // What a goal of today is made of may stand in the home directory.
-        if args.goal.is_none() {
-            elsewhere(args, &place, &options.temporary, &mut report)?;
-        }
+        elsewhere(args, &place, &options.temporary, &mut report)?;
         for (what, options) in perturbed(&options) {
             report.vary(what.to_owned(), &once(&tape, &options)?);
         }
@@ -173,14 +171,20 @@ fn elsewhere(args: &ReplayArgs, place: &Path, temporary: &Path, report: &mut Rep
         .prefix("other variables ")
         .tempdir_in(temporary)
         .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))?;
-    let variables = [
-        ("HOME", "/nonexistent/home".as_ref()),
-        ("SPETTRO_HOME", "/nonexistent/spettro".as_ref()),
+    let mut variables: Vec<(&str, &OsStr)> = vec![
         ("TMPDIR", folder.path().as_os_str()),
         ("TZ", "Pacific/Kiritimati".as_ref()),
         ("LANG", "tr_TR.UTF-8".as_ref()),
         ("LC_ALL", "tr_TR.UTF-8".as_ref()),
     ];
+    match &args.goal {
+        None => variables
+            .extend([("HOME", OsStr::new("/nonexistent/home")), ("SPETTRO_HOME", OsStr::new("/nonexistent/spettro"))]),
+        Some(_) => report.warnings.push(
+            "`HOME` and `SPETTRO_HOME` were left as they are: what the goal of today is made of may stand there"
+                .to_owned(),
+        ),
+    }
     let told = itself(&args.once_more(place), &variables)
         .map_err(|error| Failure::new(Outcome::Environment, format!("start this program again: {error}")))?;
     match serde_json::from_slice(&told.stdout) {

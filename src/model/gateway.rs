@@ -119,6 +119,8 @@ pub struct Gateway {
     /// As the last call of each lane left them.
     factors: RefCell<BTreeMap<Lane, Factor>>,
     meter: Meter,
+    /// Whether the run has said that a provider changes its requests.
+    told_of_changes: Cell<bool>,
     max_wait: Duration,
     deltas: bool,
     pending_sync: RefCell<Option<Sync>>,
@@ -137,6 +139,7 @@ impl Gateway {
             factors: RefCell::new(factors),
             paced: Cell::new((None, false)),
             meter: Meter::default(),
+            told_of_changes: Cell::new(false),
             max_wait: parts.max_wait,
             deltas: parts.deltas,
             pending_sync: RefCell::new(None),
@@ -338,7 +341,7 @@ impl Gateway {
         let changed = settled.input_transformations.is_some();
         self.ledger.borrow_mut().settle(&settled);
         facts.push(Fact::Settled(Box::new(settled)));
-        if changed {
+        if changed && !self.told_of_changes.replace(true) {
             facts.push(Fact::Notice {
                 code: "input_transformed".to_owned(),
                 text: format!("{} reports that it changed the request before running it", ask.endpoint.provider),

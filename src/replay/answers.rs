@@ -29,36 +29,40 @@ impl TapeAnswers {
             return std::future::pending().await;
         }
         cursor.reach(place).await;
+        let Some(text) = self.text(place, done) else { return std::future::pending().await };
         Answer {
             status: done.status,
-            text: self.text(place, done),
+            text,
             output_bytes: done.output_bytes,
             marks: done.marks.clone(),
             changed: done.changed.clone(),
         }
     }
 
-    /// The whole text: from the spool, or where it was short, from the message.
-    fn text(&self, place: usize, done: &ToolDone) -> String {
+    /// The whole text: from the spool, or where it was short, from the message. `None` where the recording holds it no
+    /// more; then the replay has ended, or does when nothing else can happen.
+    fn text(&self, place: usize, done: &ToolDone) -> Option<String> {
         let cursor = &self.cursor;
         if let Some(id) = done.spool {
-            match cursor.part.tape.spool(id) {
-                Ok(Some(bytes)) => return String::from_utf8_lossy(&bytes).into_owned(),
-                Ok(None) => {
-                    cursor.run_out(format!("the output {id} of {} is not in the recording", done.tool));
-                }
-                Err(error) => {
-                    let text = format!("the output {id} of {} cannot be read: {error}", done.tool);
-                    cursor.fatal(cursor.differs(Aspect::Tools, text));
-                }
-            }
+            let why = match cursor.part.tape.spool(id) {
+                Ok(Some(bytes)) => return Some(String::from_utf8_lossy(&bytes).into_owned()),
+                Ok(None) => format!("the output {id} of {} is not in the recording", done.tool),
+                Err(error) => format!("the output {id} of {} cannot be read: {error}", done.tool),
+            };
+            cursor.run_out(why);
+            return None;
         }
         let next = cursor.part.loops.iter().skip(cursor.part.loops.partition_point(|&at| at <= place));
         let text = next.map(|&at| cursor.part.fact(at)).find_map(|fact| match fact {
             Fact::Message(Message::Tool { call_id, text, .. }) if *call_id == done.call_id => Some(text.clone()),
             _ => None,
         });
-        text.unwrap_or_default()
+        if text.is_none() {
+            // It was to be written with the end of the call. A run that died between them went no further.
+            let text = format!("the recording holds no result of the tool call `{}`", done.call_id);
+            cursor.miss_for_good(cursor.differs(Aspect::Tools, text));
+        }
+        text
     }
 }
 

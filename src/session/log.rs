@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::error::SessionError;
 use super::facts::{Fact, Header, LOG_VERSION, Line};
+use crate::world::regular;
 
 /// The name of the log in a session's folder.
 pub(super) const LOG_FILE: &str = "session.jsonl";
@@ -179,7 +180,7 @@ pub(super) struct LineReader {
 
 impl LineReader {
     pub(super) fn open(path: &Path) -> io::Result<LineReader> {
-        let reader = BufReader::with_capacity(256 * 1024, File::open(path)?);
+        let reader = BufReader::with_capacity(256 * 1024, regular::open(path)?);
         Ok(LineReader { reader, line: Vec::new(), whole_bytes: 0, torn_bytes: 0 })
     }
 

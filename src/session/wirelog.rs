@@ -4,7 +4,7 @@
 //! lane's previous body, then `add`». So the file grows with what was said, not with its square.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
@@ -16,6 +16,7 @@ use super::error::SessionError;
 use super::facts::{Fact, Line};
 use super::files::AppendFile;
 use crate::event::Lane;
+use crate::world::regular;
 
 /// The name of the file in a session's folder.
 pub(super) const WIRE_FILE: &str = "wire.jsonl";
@@ -220,7 +221,13 @@ pub fn read_wires<E>(
     if end == 0 {
         return Ok(Ok(()));
     }
-    let mut reader = BufReader::with_capacity(256 << 10, File::open(&path).map_err(SessionError::io("open", &path))?);
+    let file = regular::open(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory => {
+            SessionError::Corrupt { file: path.clone(), line: 1, reason: error.to_string() }
+        }
+        _ => SessionError::io("open", &path)(error),
+    })?;
+    let mut reader = BufReader::with_capacity(256 << 10, file);
     let (mut at, mut number, mut text) = (0u64, 0u64, Vec::new());
     while at < end {
         number += 1;

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -26,8 +25,21 @@ pub const BASE_FILE: &str = "base.zst";
 const MOST_CONTENT_BYTES: u64 = 64 << 20;
 /// Reading more files than this would take longer than it is worth.
 const MOST_CONTENTS: usize = 20_000;
-/// A line of the file has at most this: a content escaped as JSON, in the worst case.
-const MOST_LINE_BYTES: u64 = 8 * MOST_CONTENT_BYTES;
+/// A session's folder may come from anywhere: what is read of the file is bounded, and no more is written.
+const MOST: Most =
+    Most { rows: 1_000_000, line_bytes: 64 << 20, text_bytes: 512 << 20, content_bytes: MOST_CONTENT_BYTES };
+/// The largest window that is unpacked, as a power of two: 8 MiB. What is written needs less than one.
+const MOST_WINDOW_LOG: u32 = 23;
+
+/// How much a file of a base may hold.
+struct Most {
+    rows: usize,
+    line_bytes: u64,
+    /// All lines together.
+    text_bytes: u64,
+    /// All contents together.
+    content_bytes: u64,
+}
 
 /// One path of a workspace as it stood when the session began.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,20 +110,31 @@ impl Base {
     fn write(&self, root: &Path, secrets: &Secrets, to: &mut impl Write) -> io::Result<()> {
         let all: u64 = self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
         let with_contents = all <= MOST_CONTENT_BYTES && self.files.len() <= MOST_CONTENTS;
-        let mut line = Vec::new();
+        let too_large = || io::Error::new(io::ErrorKind::FileTooLarge, "the listing is longer than a replay takes");
+        if self.files.len() > MOST.rows {
+            return Err(too_large());
+        }
+        let (mut line, mut text_bytes) = (Vec::new(), 0);
         for file in &self.files {
             let content = if with_contents { content(root, file) } else { None };
             let content = content.filter(|content| !secrets.contains(content));
-            let row = Row {
+            let mut row = Row {
                 path: Blob(file.path.as_os_str().as_bytes().to_vec()),
                 kind: file.kind,
                 bytes: file.bytes,
                 sha256: file.sha256.clone(),
                 content: content.map(Blob),
             };
-            line.clear();
-            serde_json::to_writer(&mut line, &row)?;
-            line.push(b'\n');
+            encode(&row, &mut line)?;
+            if line.len() as u64 > MOST.line_bytes {
+                // Escaped it is longer than it is.
+                row.content = None;
+                encode(&row, &mut line)?;
+            }
+            text_bytes += line.len() as u64;
+            if text_bytes > MOST.text_bytes {
+                return Err(too_large());
+            }
             to.write_all(&line)?;
         }
         Ok(())
@@ -120,21 +143,47 @@ impl Base {
     /// Reads what [`Base::keep`] wrote: the listing, and the contents by their sha256.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the file cannot be read; `InvalidData` for one that was not written so.
     pub fn read(file: &Path) -> io::Result<(Base, BTreeMap<String, Bytes>)> {
-        let mut reader = BufReader::new(zstd::stream::read::Decoder::new(File::open(file)?)?);
-        let (mut base, mut contents, mut line) = (Base::default(), BTreeMap::new(), Vec::new());
-        loop {
-            line.clear();
-            if (&mut reader).take(MOST_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
-                return Ok((base, contents));
-            }
-            let Row { path, kind, bytes, sha256, content } = serde_json::from_slice(&line)?;
-            if let Some(content) = content {
-                contents.insert(sha256.clone(), Bytes::from(content.0));
-            }
-            base.files.push(BaseFile { path: PathBuf::from(OsString::from_vec(path.0)), kind, bytes, sha256 });
+        let mut decoder = zstd::stream::read::Decoder::new(regular::open(file)?)?;
+        decoder.window_log_max(MOST_WINDOW_LOG)?;
+        take(BufReader::new(decoder), &MOST)
+    }
+}
+
+fn encode(row: &Row, line: &mut Vec<u8>) -> io::Result<()> {
+    line.clear();
+    serde_json::to_writer(&mut *line, row)?;
+    line.push(b'\n');
+    Ok(())
+}
+
+fn take(mut reader: impl BufRead, most: &Most) -> io::Result<(Base, BTreeMap<String, Bytes>)> {
+    let bad = |reason: &str| io::Error::new(io::ErrorKind::InvalidData, reason);
+    let (mut base, mut contents, mut line) = (Base::default(), BTreeMap::new(), Vec::new());
+    let (mut text_bytes, mut content_bytes) = (0, 0);
+    loop {
+        line.clear();
+        let read = (&mut reader).take(most.line_bytes + 1).read_until(b'\n', &mut line)? as u64;
+        if read == 0 {
+            return Ok((base, contents));
         }
+        text_bytes += read;
+        if read > most.line_bytes || text_bytes > most.text_bytes || base.files.len() == most.rows {
+            return Err(bad("it is larger than any that is kept"));
+        }
+        let Row { path, kind, bytes, sha256, content } = serde_json::from_slice(&line)?;
+        if let Some(Blob(content)) = content {
+            content_bytes += content.len() as u64;
+            if content_bytes > most.content_bytes {
+                return Err(bad("its contents are larger than any that are kept"));
+            }
+            if hex(&Sha256::digest(&content)) != sha256 {
+                return Err(bad("a content has another digest than its own"));
+            }
+            contents.insert(sha256.clone(), Bytes::from(content));
+        }
+        base.files.push(BaseFile { path: PathBuf::from(OsString::from_vec(path.0)), kind, bytes, sha256 });
     }
 }
 
@@ -147,4 +196,66 @@ fn content(root: &Path, file: &BaseFile) -> Option<Vec<u8>> {
         BaseKind::Repository | BaseKind::Special => return None,
     };
     (hex(&Sha256::digest(&content)) == file.sha256).then_some(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FEW: Most = Most { rows: 3, line_bytes: 300, text_bytes: 600, content_bytes: 20 };
+
+    fn row(path: &str, content: Option<&str>) -> String {
+        let sha256 = hex(&Sha256::digest(content.unwrap_or("x")));
+        let content = content.map(|content| Blob(content.as_bytes().to_vec()));
+        let path = Blob(path.as_bytes().to_vec());
+        let mut line = Vec::new();
+        encode(&Row { path, kind: BaseKind::File, bytes: 9, sha256, content }, &mut line).unwrap();
+        String::from_utf8(line).unwrap()
+    }
+
+    fn taken(rows: &[String]) -> io::Result<usize> {
+        take(rows.concat().as_bytes(), &FEW).map(|(base, _)| base.files.len())
+    }
+
+    #[test]
+    fn rows_lines_and_contents_are_bounded() {
+        let content = "ten bytes.";
+        let fits = [row("a", Some(content)), row("b", Some(content)), row("c", None)];
+        assert_eq!(taken(&fits).unwrap(), 3);
+        let refused = |rows: &[String]| taken(rows).unwrap_err().kind();
+        let invalid = io::ErrorKind::InvalidData;
+        assert_eq!(refused(&[row("a", None), row("b", None), row("c", None), row("d", None)]), invalid, "four rows");
+        assert_eq!(refused(&[row("a", Some(content)), row("b", Some(content)), row("c", Some("y"))]), invalid, "21 B");
+        assert_eq!(refused(&[row(&"a".repeat(300), None)]), invalid, "a long line");
+        let long = "a".repeat(150);
+        assert_eq!(refused(&[row(&long, None), row(&long, None), row(&long, None)]), invalid, "long lines together");
+        assert_eq!(refused(&["\0".repeat(301)]), invalid, "no line at all");
+    }
+
+    #[test]
+    fn a_content_has_the_digest_that_names_it() {
+        let whole = row("a", Some("ten bytes."));
+        assert_eq!(taken(std::slice::from_ref(&whole)).unwrap(), 1);
+        let other = taken(&[whole.replace("ten bytes.", "Ten bytes.")]).unwrap_err();
+        assert!(other.to_string().contains("another digest"), "{other}");
+    }
+
+    #[test]
+    fn what_is_kept_is_read_back_and_what_escapes_to_too_much_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        // Six bytes each in JSON.
+        std::fs::write(at("control"), vec![1; 11 << 20]).unwrap();
+        std::fs::write(at("plain"), "plain\n").unwrap();
+        let file = |name: &str| {
+            let content = std::fs::read(at(name)).unwrap();
+            let (bytes, sha256) = (content.len() as u64, hex(&Sha256::digest(&content)));
+            BaseFile { path: name.into(), kind: BaseKind::File, bytes, sha256 }
+        };
+        let base = Base { git_commit: None, files: vec![file("control"), file("plain")] };
+        base.keep(dir.path(), &at("base.zst"), &Secrets::default()).unwrap();
+        let (read, contents) = Base::read(&at("base.zst")).unwrap();
+        assert_eq!(read, base);
+        assert_eq!(contents.keys().collect::<Vec<_>>(), [&base.files[1].sha256]);
+    }
 }

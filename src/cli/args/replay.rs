@@ -137,6 +137,9 @@ impl ReplayArgs {
         for part in self.from_tape.iter().filter_map(|part| value(part.to_possible_value())) {
             words.extend(["--from-tape".into(), part.into()]);
         }
+        if let Some(goal) = &self.goal {
+            words.extend(["--goal".into(), goal.into()]);
+        }
         words.extend(self.allow_incomplete.then(|| "--allow-incomplete".into()));
         words
     }

@@ -198,6 +198,7 @@ impl Gateway {
         let clock = &self.world.clock;
         let mut whole = clock.sleep(ask.attempt_timeout.unwrap_or(Duration::from_secs(86_400)));
         let mut quiet = clock.sleep(endpoint.first_event_timeout);
+        let mut begun = false;
         let mut response: HttpResponse = tokio::select! {
             biased;
             sent = self.world.transport.send(request) => sent.map_err(|error| taken.failed(&error))?,
@@ -228,7 +229,10 @@ impl Gateway {
                     if !ok {
                         break;
                     }
-                    return Err(timeout("nothing new in the reply", endpoint.idle_timeout));
+                    return Err(match begun {
+                        true => timeout("nothing new in the reply", endpoint.idle_timeout),
+                        false => timeout("nothing but keep-alives", endpoint.first_event_timeout),
+                    });
                 }
                 () = &mut whole => {
                     if !ok {
@@ -252,6 +256,7 @@ impl Gateway {
             }
             if !deltas.is_empty() {
                 quiet = clock.sleep(endpoint.idle_timeout);
+                begun = true;
             }
             for delta in deltas.drain(..) {
                 if let (true, Delta::Text(text)) = (self.deltas, delta) {

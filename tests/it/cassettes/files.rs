@@ -68,6 +68,32 @@ fn a_file_that_breaks_off_is_taken_as_far_as_it_goes_when_asked() {
 }
 
 #[test]
+fn a_compressed_file_that_breaks_off_is_unpacked_as_far_as_it_goes() {
+    let case = recorded();
+    case.run().expect(Outcome::Met);
+    let whole = std::fs::read(packed(&case, "whole.cassette.zst")).expect("read");
+    let shown = |bytes: &[u8], code: i32| {
+        let path = case.sandbox.write(case.sandbox.root().join("cut.cassette.zst"), bytes);
+        let path = path.to_str().expect("a path");
+        case.sandbox.run(["cassette", "show", path, "--allow-incomplete"]).expect_code(code)
+    };
+    assert!(whole.len() < 40_000, "a small one: {} bytes", whole.len());
+    let half = shown(&whole[..whole.len() / 2], 0).stdout;
+    assert!(half.contains("change the notes"), "{half}");
+    // Without the seal, and without its last byte, all lines are there.
+    for bytes in [whole.len() - 1, whole.len() - 40] {
+        assert!(shown(&whole[..bytes], 0).stdout.contains("ended met"));
+    }
+    let start = shown(&whole[..60], 31).stderr;
+    assert!(start.contains("too little") && !start.contains("--allow-incomplete"), "{start}");
+    for more in ["\n", "and a few bytes more"] {
+        let followed = shown(&[&whole[..], more.as_bytes()].concat(), 31).stderr;
+        assert!(followed.contains("something follows its end"), "{followed}");
+    }
+    case.provider.finish();
+}
+
+#[test]
 fn a_session_that_lost_its_wire_log_is_not_packed() {
     let case = Case::new(content(), "goal: x");
     case.run().expect(Outcome::Met);

@@ -114,6 +114,8 @@ fn the_workflow_for_pull_requests_tells_good_from_bad() {
         command.args(["-eo", "pipefail", "-c", script]).env("PATH", format!("{}:{path}", program.display()));
         sandbox.start(command).wait(crate::sandbox::PATIENCE)
     };
+    let none = run().expect_code(1);
+    assert!(none.stdout.contains("::error::no runs/*.cassette.zst"), "{}", none.stdout);
     for name in ["met-at-once", "edits"] {
         let file = format!("{name}.cassette.zst");
         sandbox.write(format!("runs/{file}"), std::fs::read(folder().join(&file)).expect("readable"));

@@ -83,14 +83,16 @@ fn through_a_proxy_with_its_own_ca_and_a_key_that_expires_in_the_middle() {
 
 #[test]
 fn certificates_of_the_environment_are_trusted_and_no_others() {
-    for trusted in [true, false] {
+    for variable in [Some("SSL_CERT_FILE"), Some("SSL_CERT_DIR"), None] {
+        let trusted = variable.is_some();
         let sandbox = Sandbox::new();
         let provider = content().start();
-        let ca = sandbox.root().join("ca.pem");
+        let ca = sandbox.write(sandbox.root().join("certificates/ca.pem"), "");
         let way = Way::start(HOST, provider.url().as_str(), &ca);
         sandbox.set("HTTPS_PROXY", way.url());
-        if trusted {
-            sandbox.set("SSL_CERT_FILE", ca.to_str().expect("UTF-8"));
+        if let Some(variable) = variable {
+            let place = if variable == "SSL_CERT_DIR" { ca.parent().expect("a folder") } else { &ca };
+            sandbox.set(variable, place.to_str().expect("UTF-8"));
         }
         let model = format!("model: {{id: m, wire: anthropic, base_url: \"https://{HOST}\", context_window: 200000}}");
         let yaml = format!("goal: x\n{model}\nlimits: {{cost: unlimited}}\nrate_limit: {{max_wait: 100ms}}\n");

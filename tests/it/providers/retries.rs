@@ -1,5 +1,8 @@
 //! Which failures are tried again, and which end a run at once, on every wire.
 
+use std::time::Duration;
+
+use serde_json::json;
 use spettro::event::Outcome;
 
 use crate::goal::support::{Case, content, met};
@@ -115,13 +118,78 @@ fn a_server_that_says_nothing_is_given_up_though_the_time_is_unlimited() {
 }
 
 #[test]
-fn a_pause_is_sent_back_as_it_is() {
+fn keep_alives_are_no_news_and_the_timer_that_ran_is_named() {
+    let ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n: still here\n\n".repeat(200);
+    let begun = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"content\":[]}}\n\n\
+        event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\
+        \"content_block\":{\"type\":\"text\",\"text\":\"a\"}}\n\n";
+    // Some 60 bytes each 20 ms: for 4 s there is always something.
+    let sent = |stream: String| Reply::raw(stream).split(60).pace(Duration::from_millis(20));
+    for (stream, timers, said) in [
+        (ping.clone(), "first_event_timeout: 400ms, idle_timeout: 30s", "nothing but keep-alives for 400ms"),
+        (
+            format!("{begun}{ping}"),
+            "first_event_timeout: 30s, idle_timeout: 400ms",
+            "nothing new in the reply for 400ms",
+        ),
+    ] {
+        let case = Case::new(Script::new().agent(sent(stream).forever()), "goal: x");
+        let url = case.provider.url();
+        let model = format!(
+            "model={{id: test/model-1, wire: anthropic, base_url: \"{url}\", context_window: 200000, {timers}}}"
+        );
+        let ended = case.with(&["--set", &model, "--set", "rate_limit.max_wait=0s"]).expect(Outcome::Provider);
+        assert_eq!(case.provider.count(Lane::Agent), 1);
+        assert!(ended.error().contains(said), "{}", ended.error());
+        assert!(ended.result.duration_ms < 3_000, "{}", ended.result.duration_ms);
+        case.provider.finish();
+    }
+}
+
+#[test]
+fn what_a_provider_changes_is_stored_each_time_and_told_once() {
+    let changes = json!([{"type": "thinking_dropped", "path": "messages.1"}]);
+    let transformed = |n: u64| {
+        let call = json!({"type": "tool_use", "id": format!("t{n}"), "name": "bash", "input": {"command": "true"}});
+        let events = [
+            json!({"type": "message_start", "message": {"content": [], "usage": {"input_tokens": 9, "output_tokens": 1}}}),
+            json!({"type": "content_block_start", "index": 0, "content_block": call}),
+            json!({"type": "content_block_stop", "index": 0}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "input_transformations": changes,
+                "usage": {"output_tokens": 9}}),
+            json!({"type": "message_stop"}),
+        ];
+        Reply::raw(events.map(|event| format!("event: {}\ndata: {event}\n\n", event["type"])).concat())
+    };
     let script = Script::new()
-        .agent(Reply::text("I look it up").stop("pause"))
-        .agent(respond_with(|request: &Request| {
+        .agent(transformed(1))
+        .agent(transformed(2))
+        .agent(transformed(3))
+        .agent(Reply::complete("done"))
+        .judge(met());
+    let case = Case::new(script, "goal: x");
+    let ended = case.run().expect(Outcome::Met);
+    let settled = ended.facts("settled");
+    let stored = settled.iter().filter(|fact| !fact["input_transformations"].is_null()).count();
+    assert_eq!(stored, 3, "{settled:?}");
+    let told = ended.facts("notice").iter().filter(|fact| fact["code"] == "input_transformed").count();
+    assert_eq!(told, 1);
+    case.provider.finish();
+}
+
+#[test]
+fn a_pause_is_sent_back_as_it_is() {
+    // Of no kind that is known here; its bytes are the provider's own.
+    let block =
+        json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "\u{e9}1"}});
+    let bytes = block.to_string();
+    let script = Script::new()
+        .agent(Reply::text("I look it up").and_block(block).stop("pause"))
+        .agent(respond_with(move |request: &Request| {
             let messages = request.messages();
             let last = messages.last().expect("messages");
-            if last["role"] == "assistant" { Reply::complete("done") } else { Reply::error(400) }
+            let as_it_was = last["content"][0]["text"] == "I look it up" && request.text().contains(&bytes);
+            if last["role"] == "assistant" && as_it_was { Reply::complete("done") } else { Reply::error(400) }
         }))
         .judge(met());
     let case = Case::new(script, "goal: x");
@@ -134,6 +202,7 @@ fn the_vendors_own_variables_lead_elsewhere_and_it_is_said() {
     for (wire, variable, key, model, path) in [
         (Wire::Anthropic, "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "anthropic/claude-haiku-4-5", ""),
         (Wire::OpenAiResponses, "OPENAI_BASE_URL", "OPENAI_API_KEY", "openai/gpt-6-sol", ""),
+        (Wire::OpenAiChat, "OPENAI_BASE_URL", "OPENAI_API_KEY", "{id: openai/gpt-5-mini, wire: openai-chat}", ""),
     ] {
         let sandbox = Sandbox::new().wire(wire);
         let provider = content().key("sk-the-vendors-own-key").start();

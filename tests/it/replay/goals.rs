@@ -53,6 +53,20 @@ fn the_same_goal_is_the_same() {
 }
 
 #[test]
+fn what_can_be_is_perturbed_beside_the_goal_of_today_and_the_rest_is_told() {
+    let recording = recorded();
+    let goal = recording.goal.to_str().expect("UTF-8");
+    // The program that is started again replays, and starts nothing.
+    let replayed = recording.replay(&["--goal", goal, "--perturb"]);
+    replayed.expect_same();
+    let variants = replayed.report["variants"].as_array().expect("a list");
+    assert!(variants.iter().any(|one| one["what"] == "other variables" && one["agrees"] == true), "{variants:?}");
+    let warnings = replayed.report["warnings"].as_array().expect("a list");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].as_str().is_some_and(|said| said.starts_with("`HOME` and `SPETTRO_HOME`")), "{warnings:?}");
+}
+
+#[test]
 fn another_text_of_the_goal() {
     let recording = recorded();
     rewrite(&recording, "Write a.txt.", "Write b.txt.");

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use super::sealed::packed;
 use super::support::Recording;
@@ -138,6 +139,71 @@ fn values_without_end_take_no_memory() {
     command.arg("replay").arg(&path).arg("--allow-incomplete");
     let refused = elsewhere.start(command).wait(PATIENCE).expect_code(31);
     assert!(refused.stderr.contains("more values than any recording has"), "{}", refused.stderr);
+}
+
+/// The file of a session's folder that holds its workspace: as untrusted as a cassette.
+#[test]
+fn a_hostile_base_in_a_folder_is_refused_in_bounded_memory() {
+    let recording = recorded();
+    let base = recording.sandbox.session_dir().join("base.zst");
+    let row = |path: &str, content: &str| {
+        let sha256: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let bytes = content.len();
+        json!({"path": path, "kind": "file", "bytes": bytes, "sha256": sha256, "content": content}).to_string() + "\n"
+    };
+    let zstd = |text: String| zstd::encode_all(text.as_bytes(), 1).expect("packed");
+    let megabyte = "0".repeat(1 << 20);
+    let inside = row("precious/file", "keep me");
+    let bombs = [
+        ("contents", zstd((0..80).map(|n| row(&format!("f{n}"), &megabyte)).collect()), "contents are larger"),
+        ("a line", zstd("0".repeat(200 << 20)), "larger than any"),
+        ("another content", zstd(inside.replace("keep me", "Keep me")), "another digest"),
+        ("a way out", zstd(inside.replace("precious/file", "../file")), "no path inside a workspace"),
+        ("no compression", inside.into_bytes(), "base.zst"),
+    ];
+    let elsewhere = Sandbox::new();
+    let replayed = || {
+        let mut command = elsewhere.command("sh");
+        command.args(["-c", "ulimit -v 600000 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_spettro")]);
+        command.arg("replay").arg(recording.sandbox.session_dir());
+        elsewhere.start(command).wait(PATIENCE).expect_code(31)
+    };
+    for (name, bytes, reason) in bombs {
+        assert!(bytes.len() < 200_000, "{name}: {} bytes", bytes.len());
+        std::fs::write(&base, bytes).expect("written");
+        let refused = replayed();
+        assert!(refused.stderr.contains(reason) && refused.stdout.is_empty(), "{name}: {}", refused.stderr);
+    }
+    std::fs::remove_file(&base).expect("it is there");
+    pipe(&base);
+    replayed();
+}
+
+fn pipe(path: &Path) {
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+}
+
+/// Nobody ever writes into it: whoever opened it as a file would wait for ever.
+#[test]
+fn a_pipe_is_no_recording() {
+    let recording = recorded();
+    let elsewhere = Sandbox::new();
+    let path = elsewhere.root().join("pipe.cassette.zst");
+    pipe(&path);
+    let path = path.to_str().expect("UTF-8");
+    for verb in ["verify", "show", "lint"] {
+        let refused = elsewhere.run(["cassette", verb, path]).expect_code(31);
+        assert!(refused.stderr.contains("it is no file"), "{verb}: {}", refused.stderr);
+    }
+    elsewhere.run(["cassette", "diff", path, path]).expect_code(31);
+    elsewhere.run(["replay", path]).expect_code(31);
+    let dir = recording.sandbox.session_dir();
+    let wires = dir.join("wire.jsonl");
+    std::fs::remove_file(&wires).expect("it is there");
+    pipe(&wires);
+    let refused = elsewhere.run([Path::new("replay"), &dir]).expect_code(31);
+    assert!(refused.stderr.contains("wire.jsonl"), "{}", refused.stderr);
 }
 
 /// `--perturb` really gives the program other variables.

@@ -22,3 +22,4 @@ mod stubs;
 pub mod support;
 mod tampered;
 mod torn;
+mod wires;

@@ -155,16 +155,33 @@ fn what_is_no_recording_is_said() {
     elsewhere.run(["replay", recording.sandbox.session_dir().to_str().expect("UTF-8")]).expect_code(31);
 }
 
+/// A run whose results come from tools of all kinds: some stand in the message alone.
 #[test]
-fn a_recording_cut_anywhere_is_never_taken_for_another_run() {
-    let recording = recorded(9);
+fn a_recording_cut_behind_any_line_is_never_taken_for_another_run() {
+    let sandbox = Sandbox::new();
+    sandbox.write("notes.txt", "one\ntwo\n");
+    let script = Script::new()
+        .agent(Reply::call("file-read", json!({"path": "notes.txt"})))
+        .agent(
+            Reply::call("file-edit", json!({"path": "notes.txt", "old_string": "two", "new_string": "three"}))
+                .and_call("grep", json!({"pattern": "three"}))
+                .and_call("todo-write", json!({"todos": [{"content": "go on", "status": "pending"}]})),
+        )
+        .agent(Reply::bash("echo hello"))
+        .agent(Reply::text("Done."))
+        .judge(Reply::verdict("met", "yes", ""));
+    let recording = Recording::in_place(sandbox, script, "goal: x\n");
+    recording.run(0);
     let text = std::fs::read_to_string(log(&recording)).expect("read");
     let lines: Vec<&str> = text.lines().collect();
-    for count in (4..lines.len()).step_by(3) {
+    let mut parted = 0;
+    for count in 4..lines.len() {
         let cut: String = lines[..count].iter().map(|line| format!("{line}\n")).collect();
         std::fs::write(log(&recording), cut).expect("written");
         let replayed: Replayed = replay(&recording.sandbox.session_dir(), &[]);
         assert_eq!(replayed.report.get("diverged"), None, "{count} lines: {:#}", replayed.report);
         assert!(matches!(replayed.finished.code, Some(0 | 32)), "{count} lines: {:#}", replayed.report);
+        parted += u32::from(lines[count - 1].contains("\"kind\":\"tool\""));
     }
+    assert_eq!(parted, 5, "each call was parted from its result once");
 }
