@@ -22,7 +22,8 @@ use crate::world::Secrets;
 const REPLY_HEADERS: [&str; 1] = ["content-type"];
 /// Outputs and contents stand in pieces of so many bytes: escaped as JSON none comes near the longest line.
 const PIECE_BYTES: usize = 4 << 20;
-/// What has so many bytes is compressed without what follows: so far a file that breaks off can still be unpacked.
+/// What has so many bytes is compressed without what follows, and so is the head: up to there a file that breaks off can
+/// still be unpacked.
 const FLUSH_BYTES: usize = 16 << 10;
 /// 16 MiB: two whole bodies of a long session stand within one window, so that the second costs next to nothing.
 const WINDOW_LOG: u32 = 24;
@@ -263,7 +264,7 @@ impl<'a, 's, W: Write> Writer<'a, 's, W> {
         self.digest.update(&self.line);
         self.to.write_all(&self.line).map_err(CassetteError::io("write", self.out))?;
         self.unflushed_bytes += self.line.len();
-        if self.unflushed_bytes >= FLUSH_BYTES {
+        if kind == "head" || self.unflushed_bytes >= FLUSH_BYTES {
             self.unflushed_bytes = 0;
             self.to.flush().map_err(CassetteError::io("write", self.out))?;
         }

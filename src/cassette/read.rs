@@ -327,7 +327,7 @@ fn finish(lines: &Lines, head: Option<Head>, taken: Taken, end: Option<End>) -> 
     let Some(head) = head else {
         if !lines.sealed {
             let reason = "too little of it is left to unpack its first line".to_owned();
-            return Err(CassetteError::Corrupt { file: lines.path.clone(), line: 0, reason });
+            return Err(CassetteError::NotOne { file: lines.path.clone(), reason });
         }
         let reason = "it has no whole first line".to_owned();
         return Err(CassetteError::NotOne { file: lines.path.clone(), reason });

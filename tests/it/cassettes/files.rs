@@ -82,7 +82,7 @@ fn a_compressed_file_that_breaks_off_is_unpacked_as_far_as_it_goes() {
     assert!(half.contains("change the notes"), "{half}");
     // Without the seal, and without its last byte, all lines are there.
     for bytes in [whole.len() - 1, whole.len() - 40] {
-        assert!(shown(&whole[..bytes], 0).stdout.contains("ended met"));
+        assert!(shown(&whole[..bytes], 0).stdout.contains("outcome: met"));
     }
     let start = shown(&whole[..60], 31).stderr;
     assert!(start.contains("too little") && !start.contains("--allow-incomplete"), "{start}");

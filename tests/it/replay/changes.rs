@@ -1,10 +1,12 @@
 //! One thing of a cassette is another one: the report names exactly that.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
-use super::sealed::{edited, packed};
+use super::sealed::{edited, packed, rewritten};
 use super::support::{Recording, Replayed, replay};
 use crate::provider::{Reply, Script};
 
@@ -80,6 +82,77 @@ fn one_tool_description() {
     let part = changed(&replayed);
     assert_eq!(part["source"], "tools", "{part:#}");
     assert!(part["diff"].to_string().contains("Otherwise"), "{part:#}");
+}
+
+/// A recording of a build whose tools were described otherwise, true in itself.
+#[test]
+fn another_description_of_a_tool_is_taken_from_the_tape() {
+    let (_recording, file) = recorded();
+    let other = rewritten(&file, true, |lines| {
+        let head = lines.iter().find_map(|line| line.pointer("/heads/agent")?.as_str()).expect("a head").to_owned();
+        let at = head.find("\"description\":\"").expect("a description");
+        // As long as it was: it is estimated alike.
+        let from = head[at..at + 16].to_owned();
+        let to = format!("{}X", &from[..15]);
+        let (mut rest, mut digests) = (String::new(), BTreeMap::new());
+        for line in lines.iter_mut() {
+            replace(line, "/heads/agent", &from, &to);
+            if line["type"] != "wire" || line["lane"] != "agent" {
+                continue;
+            }
+            replace(line, "/request/add", &from, &to);
+            let kept = usize::try_from(line["request"]["keep"].as_u64().expect("a number")).expect("small");
+            rest.truncate(kept);
+            rest.push_str(line["request"]["add"].as_str().expect("text"));
+            let digest: String = Sha256::digest(&rest).iter().map(|byte| format!("{byte:02x}")).collect();
+            line["request"]["sha256"] = json!(digest);
+            digests.insert(line["n"].as_u64(), digest);
+        }
+        for line in lines.iter_mut().filter(|line| line["kind"] == "call" && line["lane"] == "agent") {
+            line["digest"] = json!(digests[&line["n"].as_u64()]);
+        }
+    });
+    assert_eq!(changed(&replay(&other, &[]))["source"], "tools");
+    let replayed = replay(&other, &["--from-tape", "tools"]);
+    replayed.expect_same();
+    let parts = replayed.report["changed"].as_array().expect("a list");
+    assert_eq!((parts.len(), &parts[0]["source"], &parts[0]["from_tape"]), (1, &json!("tools"), &json!(true)));
+}
+
+#[test]
+fn a_hint_for_the_cache_is_a_warning() {
+    let (_recording, file) = recorded();
+    let copy = edited(&file, |line| {
+        replace(line, "/request/front", "{\"type\":\"ephemeral\"}", "{\"type\":\"ephemeral\",\"ttl\":\"1h\"}");
+    });
+    let replayed = replay(&copy, &[]);
+    replayed.expect_same();
+    let warnings = replayed.report["warnings"].as_array().expect("a list");
+    assert_eq!(warnings.len(), 3, "one a request: {warnings:?}");
+    assert!(warnings.iter().all(|said| said.as_str().is_some_and(|said| said.contains("`cache_control`"))));
+    let limit = edited(&file, |line| replace(line, "/request/front", "\"max_tokens\":", "\"max_tokens\":1"));
+    assert_eq!(diverged(&replay(&limit, &[]))[0]["pointer"], "/max_tokens");
+}
+
+#[test]
+fn another_date_in_the_prompt_is_said_to_be_the_clock() {
+    let (_recording, file) = recorded();
+    let today = |line: &Value| {
+        let text = line["text"].as_str().filter(|_| line["kind"] == "message")?;
+        let at = text.find("date at start: ")? + 15;
+        Some(text[at..at + 10].to_owned())
+    };
+    let date = crate::sandbox::json_lines(&file).iter().find_map(today).expect("the first message has a date");
+    let copy = edited(&file, |line| {
+        if line["kind"] == "message" {
+            replace(line, "/text", &date, "2001-02-03");
+        }
+    });
+    let replayed = replay(&copy, &[]);
+    let first = diverged(&replayed)[0].clone();
+    assert_eq!((&first["guess"], &first["pointer"]), (&json!("clock"), &json!("/text")), "{first:#}");
+    let diff = first["diff"].to_string();
+    assert!(diff.contains("2001-02-03") && diff.contains(&date), "{diff}");
 }
 
 #[test]

@@ -185,3 +185,27 @@ fn a_recording_cut_behind_any_line_is_never_taken_for_another_run() {
     }
     assert_eq!(parted, 5, "each call was parted from its result once");
 }
+
+/// The disk may lose the second of two lines that were written at once; the run is gone on with all the same.
+#[test]
+fn a_run_that_died_between_a_call_and_its_result_replays_with_the_one_that_went_on() {
+    for (tool, arguments) in [("bash", json!({"command": "echo hello"})), ("file-read", json!({"path": "notes.txt"}))] {
+        let sandbox = Sandbox::new();
+        sandbox.write("notes.txt", "one\n");
+        let script = Script::new()
+            .one_session()
+            .agent(Reply::call(tool, arguments))
+            .agent(Reply::text("Done.").forever())
+            .judge(Reply::verdict("met", "yes", "").forever());
+        let recording = Recording::in_place(sandbox, script.allow_rewrite(), "goal: x\n");
+        recording.run(0);
+        let text = std::fs::read_to_string(log(&recording)).expect("read");
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let done = lines.iter().position(|line| line.contains("\"kind\":\"tool\"")).expect("a call");
+        std::fs::write(log(&recording), lines[..=done].concat()).expect("cut");
+        recording.sandbox.run(["run", "--resume", "latest"]).expect_code(0);
+        let replayed = recording.replay(&[]);
+        replayed.expect_same();
+        assert_eq!(replayed.report["runs"], 2, "{tool}");
+    }
+}
