@@ -206,6 +206,22 @@ fn a_pipe_is_no_recording() {
     assert!(refused.stderr.contains("wire.jsonl"), "{}", refused.stderr);
 }
 
+#[test]
+fn a_pipe_in_place_of_an_output_leaves_what_follows_unverified() {
+    let script = Script::new()
+        .agent(Reply::bash("seq 1 3000"))
+        .agent(Reply::complete("done"))
+        .judge(Reply::verdict("met", "yes", ""));
+    let recording = Recording::new(script, "goal: x\n");
+    recording.run(0);
+    let output = recording.sandbox.session_dir().join("spool/1");
+    std::fs::remove_file(&output).expect("it is there");
+    pipe(&output);
+    let replayed = recording.replay(&[]);
+    assert_eq!(replayed.report.get("diverged"), None, "{:#}", replayed.report);
+    assert_eq!(replayed.finished.code, Some(32), "{:#}", replayed.report);
+}
+
 /// `--perturb` really gives the program other variables.
 #[test]
 fn other_variables_are_those_of_another_process() {
