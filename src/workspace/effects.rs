@@ -15,8 +15,11 @@ use crate::world::{Secrets, World, regular};
 
 /// More files in one step are told without their contents.
 const MOST_FILES: usize = 2_000;
-/// The same for so many bytes together.
+/// The same for so many bytes together, as they are written down: what is escaped takes up to six times its size, and a
+/// line of a cassette holds no more than 64 MiB. What does not fit in without any content is left out.
 const MOST_BYTES: u64 = 64_000_000;
+/// What is written down beside a path and a content.
+const BESIDE_BYTES: u64 = 200;
 /// What tools make anew, in a digest or not, is no effect.
 const NEVER: [&str; 5] = [".git", "target", "node_modules", ".venv", "__pycache__"];
 
@@ -38,23 +41,37 @@ impl Tree {
             None => self.look(world, false)?,
         };
         let mut effects = Effects::default();
-        let mut budget = MOST_BYTES;
+        let (mut named, mut left) = (0, MOST_BYTES);
         for (path, after) in differing {
             if path.iter().any(|part| NEVER.iter().any(|never| part == OsStr::new(never))) {
                 effects.partial = true;
                 continue;
             }
+            let name = Blob(bytes(&secrets.redact_path(&path)).to_vec());
+            let takes = name.encoded_bytes() + BESIDE_BYTES;
+            named += takes;
+            if named > MOST_BYTES {
+                effects.partial = true;
+                break;
+            }
+            left = left.saturating_sub(takes);
             let after = after.map(|(kind, hash)| {
-                let content = content(&self.root().join(&path), kind, &hash, &mut budget);
-                effects.partial |= content.is_none() && budget == 0;
-                let content = content.filter(|content| !secrets.contains(content)).map(Blob);
+                let mut content = None;
+                if !effects.partial {
+                    match content_within(&self.root().join(&path), kind, &hash, &mut left) {
+                        Ok(found) => content = found.filter(|content| !secrets.contains(&content.0)),
+                        Err(TooMuch) => effects.partial = true,
+                    }
+                }
                 FileState { kind: kind.into(), sha256: hex(&hash), content }
             });
-            effects.files.push(FileEffect { path: Blob(bytes(&path).to_vec()), after });
+            effects.files.push(FileEffect { path: name, after });
         }
         if effects.files.len() > MOST_FILES {
             effects.partial = true;
         }
+        // Names with another one in the place of a secret stand elsewhere among them.
+        effects.files.sort_by(|one, other| one.path.0.cmp(&other.path.0));
         if effects.partial {
             effects.files.iter_mut().filter_map(|file| file.after.as_mut()).for_each(|after| after.content = None);
         }
@@ -82,20 +99,29 @@ impl Tree {
     }
 }
 
-/// The content that has this digest, while the budget lasts.
-fn content(path: &Path, kind: Kind, hash: &Hash, budget: &mut u64) -> Option<Vec<u8>> {
+/// A content takes more than is left.
+struct TooMuch;
+
+/// The content that has this digest; `left` is what it may take as it is written down, and then what is left of that.
+fn content_within(path: &Path, kind: Kind, hash: &Hash, left: &mut u64) -> Result<Option<Blob>, TooMuch> {
     let content = match kind {
         Kind::File | Kind::Executable => {
-            let size = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file)?.len();
-            let left = budget.checked_sub(size);
-            *budget = left.unwrap_or(0);
-            left?;
-            regular::read(path, size).ok()?
+            let Some(there) = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file) else {
+                return Ok(None);
+            };
+            if there.len() > *left {
+                return Err(TooMuch);
+            }
+            regular::read(path, there.len()).ok()
         }
-        Kind::Symlink => std::fs::read_link(path).ok()?.into_os_string().into_vec(),
-        Kind::Repository | Kind::Special => return None,
+        Kind::Symlink => std::fs::read_link(path).ok().map(|target| target.into_os_string().into_vec()),
+        Kind::Repository | Kind::Special => None,
     };
-    (Sha256::digest(&content).as_slice() == hash).then_some(content)
+    let Some(content) = content.filter(|content| Sha256::digest(content).as_slice() == hash).map(Blob) else {
+        return Ok(None);
+    };
+    *left = left.checked_sub(content.encoded_bytes()).ok_or(TooMuch)?;
+    Ok(Some(content))
 }
 
 /// The digest of a path as [`Tree::files`] gives it, from its kind and the sha256 of its content. `None` when that is none.

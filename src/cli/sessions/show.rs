@@ -5,8 +5,9 @@ use std::path::Path;
 
 use super::plain;
 use crate::cli::failure::Failure;
+use crate::cli::run::said;
 use crate::event::Lane;
-use crate::session::{Fact, SummaryBy};
+use crate::session::{self, Fact, SummaryBy};
 
 /// Outlines a session.
 ///
@@ -67,6 +68,9 @@ pub fn show(dir: &Path, out: &mut dyn Write) -> Result<(), Failure> {
             _ => continue,
         };
         writeln!(out, "{text}")?;
+    }
+    if let Some(ended) = session::ended_outside(dir, &lines) {
+        writeln!(out, "ended {}; the log has no end: spettro stood still", plain(&said(&ended), 300))?;
     }
     Ok(())
 }
