@@ -193,4 +193,65 @@ mod tests {
         assert_ne!(tree.digest(&world()).unwrap(), whole);
         assert_eq!(tree.digest_with(&world(), &others).unwrap(), whole);
     }
+
+    #[test]
+    fn names_that_hold_a_secret_are_told_without_it_and_so_is_the_digest() {
+        let secrets = Secrets::new([("KEY".to_owned(), "sk-in-a-name".to_owned())]);
+        let dir = tempfile::tempdir().unwrap();
+        let mut tree = Tree::new(Roots::same(dir.path().to_owned()), Vec::new()).without(secrets.clone());
+        tree.digest(&world()).unwrap();
+        // Raw, and in base64; both are one name without a mark.
+        for (name, text) in [("z/sk-in-a-name", "raw"), ("z/c2staW4tYS1uYW1l", "base64"), ("a", "other")] {
+            write(dir.path(), name, text);
+        }
+        let effects = tree.effects(&world(), &secrets, None).unwrap();
+        let told = told(&effects);
+        let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names[..2], ["a", "z/«secret:KEY»"]);
+        assert!(names[2].starts_with("z/«secret:KEY»~"), "{names:?}");
+        assert_eq!(told[1].1.as_deref(), Some("raw"));
+        assert_eq!(told[2].1.as_deref(), Some("base64"));
+        assert!(!secrets.contains(serde_json::to_string(&effects).unwrap().as_bytes()));
+
+        // A workspace into which that is put has the same digest.
+        let replayed = tempfile::tempdir().unwrap();
+        for (name, content) in &told {
+            write(replayed.path(), name, content.as_deref().unwrap());
+        }
+        let digest = tree.digest(&world()).unwrap();
+        let mut other = Tree::new(Roots::same(replayed.path().to_owned()), Vec::new());
+        assert_eq!(other.digest(&world()).unwrap(), digest);
+        assert_eq!(other.files(), tree.files());
+        let base = crate::workspace::Base::of(&tree, dir.path());
+        assert_eq!(base.digest(), Some(digest));
+        let file = replayed.path().join("base.zst");
+        base.keep(dir.path(), &file, &secrets).unwrap();
+        let (read, contents) = crate::workspace::Base::read(&file).unwrap();
+        assert_eq!(read.files, base.files);
+        assert_eq!(contents.len(), 3, "each content is there, wherever it really stands");
+    }
+
+    #[test]
+    fn contents_count_as_they_are_written_down() {
+        for bytes in [&b"plain"[..], b"\0\x01\x1f\x7f\"\\/\n\r\t\x08\x0c", "äö€".as_bytes(), b"\xff\0x", b""] {
+            let blob = Blob(bytes.to_vec());
+            assert_eq!(blob.encoded_bytes(), serde_json::to_vec(&blob).unwrap().len() as u64, "{bytes:?}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut tree = Tree::new(Roots::same(dir.path().to_owned()), Vec::new());
+        tree.digest(&world()).unwrap();
+        // Together less than is taken, were they not escaped: each NUL takes six bytes.
+        for name in ["a", "b"] {
+            std::fs::write(dir.path().join(name), vec![0; 6_000_000]).unwrap();
+        }
+        let effects = tree.effects(&world(), &Secrets::default(), None).unwrap();
+        assert!(effects.partial);
+        assert!(effects.files.iter().all(|file| file.after.as_ref().is_some_and(|after| after.content.is_none())));
+        std::fs::remove_file(dir.path().join("a")).unwrap();
+        std::fs::write(dir.path().join("b"), vec![0; 5_999_999]).unwrap();
+        let effects = tree.effects(&world(), &Secrets::default(), None).unwrap();
+        assert!(!effects.partial && effects.files[1].after.as_ref().is_some_and(|after| after.content.is_some()));
+        let line = serde_json::to_vec(&effects).unwrap().len() as u64;
+        assert!(line <= MOST_BYTES, "{line}");
+    }
 }

@@ -92,9 +92,7 @@ fn base64_is_found_at_each_alignment_in_both_alphabets_and_wrapped() {
 
 #[test]
 fn of_a_long_secret_in_wrapped_base64_no_run_is_left_and_its_table_stays_small() {
-    // Digits of a generator (Lehmer's), so that nothing in it repeats.
-    let digits = std::iter::successors(Some(1u64), |x| Some(x * 48_271 % 0x7fff_ffff)).take(1_000);
-    let value: String = digits.map(|x| format!("{x:08x}")).collect();
+    let value = digits(8_000);
     let secrets = secrets(&[("KEY", &value)]);
     for (before, width) in [("", 76), ("a", 76), ("ab", 76), ("", 64), ("a", 64), ("ab", 64)] {
         let encoded = base64(format!("{before}{value}:after").as_bytes(), STANDARD);
@@ -107,6 +105,75 @@ fn of_a_long_secret_in_wrapped_base64_no_run_is_left_and_its_table_stays_small()
     let table = secrets.table().unwrap();
     let bytes: usize = table.forms.iter().map(Vec::len).sum();
     assert!(bytes < 100 * value.len(), "{bytes} for {}", value.len());
+}
+
+/// Digits of a generator (Lehmer's), so that nothing in it repeats.
+fn digits(bytes: usize) -> String {
+    let digits = std::iter::successors(Some(1u64), |x| Some(x * 48_271 % 0x7fff_ffff)).take(bytes / 8);
+    digits.map(|x| format!("{x:08x}")).collect()
+}
+
+#[test]
+fn a_very_long_secret_costs_a_small_table_and_no_form_of_it_is_lost() {
+    let value = digits(48 << 10);
+    let secrets = secrets(&[("KEY", &value)]);
+    let table = secrets.table().unwrap();
+    // What is searched for byte by byte does not grow with the value.
+    let heads: usize = table.forms.iter().map(|form| form.len().min(HEAD_BYTES)).sum();
+    assert!(heads < 100 * HEAD_BYTES, "{heads}");
+    assert!(table.heads.memory_usage() < 1 << 20, "{}", table.heads.memory_usage());
+    let pieces = table.pieces.len() * PIECE_CHARS;
+    assert!(pieces <= 4 * value.len(), "the base64 of it once for each alignment: {pieces}");
+
+    assert_eq!(text(&secrets, &format!("<{value}>")), "<«secret:KEY»>");
+    for alphabet in [STANDARD, URL_SAFE] {
+        let encoded = base64(value.as_bytes(), alphabet);
+        assert_eq!(text(&secrets, &format!("<{}>", encoded.trim_end_matches('='))), "<«secret:KEY»>");
+    }
+    // A part of it is none, but for its base64.
+    let half = &value[..value.len() / 2];
+    assert_eq!(text(&secrets, half), half);
+}
+
+#[test]
+fn the_pieces_of_a_long_secret_are_found_across_chunks_and_line_breaks() {
+    let value = digits(2 << 10);
+    let secrets = secrets(&[("KEY", &value)]);
+    let encoded = base64(format!("ab{value}").as_bytes(), STANDARD);
+    for width in [64, 75, 76, 77] {
+        let lines: Vec<&str> =
+            encoded.as_bytes().chunks(width).map(|line| std::str::from_utf8(line).unwrap()).collect();
+        let input = format!("words before it\n{}\nand words behind it\n", lines.join("\n"));
+        let whole = text(&secrets, &input);
+        assert!(whole.starts_with("words before it\n") && whole.ends_with("\nand words behind it\n"), "{whole}");
+        let kept = whole.split("«secret:KEY»").map(str::len).max();
+        assert!(kept < Some(2 * PIECE_CHARS + "\nand words behind it\n".len()), "{width} {kept:?}");
+        for cut in [1, 5, 7, 64, 1_000] {
+            let mut redactor = secrets.redactor();
+            let mut out = Vec::new();
+            for chunk in input.as_bytes().chunks(cut) {
+                out.extend_from_slice(&redactor.push(chunk));
+            }
+            out.extend(redactor.flush());
+            assert_eq!(String::from_utf8(out).unwrap(), whole, "{width} {cut}");
+        }
+    }
+}
+
+#[test]
+fn paths_that_hold_a_secret_stay_distinct() {
+    let secrets = secrets(&[("KEY", "sk-in-a-name\n"), ("OTHER", "another-one")]);
+    let path = |path: &str| secrets.redact_path(Path::new(path)).to_str().unwrap().to_owned();
+    assert_eq!(path("src/main.rs"), "src/main.rs");
+    assert_eq!(path("a/sk-in-a-name.txt"), "a/«secret:KEY».txt");
+    assert_eq!(path("sk-in-a-name/another-one"), "«secret:KEY»/«secret:OTHER»");
+    let encoded = base64(b"sk-in-a-name", STANDARD);
+    let hidden = path(&encoded);
+    assert!(hidden.starts_with("«secret:KEY»~"), "{hidden}");
+    assert_eq!(hidden, path(&encoded), "the same each time");
+    let all = BTreeSet::from([path("sk-in-a-name"), hidden, path("sk-in-a-name\n"), path("another-one")]);
+    assert_eq!(all.len(), 4, "{all:?}");
+    assert!(all.iter().all(|path| !secrets.contains(path.as_bytes())), "{all:?}");
 }
 
 #[test]

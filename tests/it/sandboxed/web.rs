@@ -35,6 +35,11 @@ impl Site {
                 let head = String::from_utf8_lossy(&head).into_owned();
                 let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
                 seen.lock().expect("whole").push(head);
+                if path == "/slow" {
+                    // Nobody sends: it is slow.
+                    let (_nobody, never) = std::sync::mpsc::channel::<()>();
+                    let _ = never.recv_timeout(std::time::Duration::from_secs(3));
+                }
                 let (status, more, body) = match path.as_str() {
                     "/moved" => ("302 Found", "location: /page\r\nset-cookie: a=b\r\n".to_owned(), String::new()),
                     "/metadata" => {
@@ -98,6 +103,14 @@ fn pages_are_fetched_without_anything_of_ours_and_redirects_followed() {
         }
         assert!(lower.starts_with("get /") && lower.contains("user-agent: spettro/"), "{head}");
     }
+}
+
+#[test]
+fn a_page_that_is_long_in_coming_is_no_idle_time() {
+    let (cell, site) = (Cell::new(), Site::start());
+    let (told, finished) = fetched(&cell, ", web_private: true}\nlimits: {idle: 1s", &[site.url("/slow")]);
+    assert!(told[0].contains("# Title"), "{}", told[0]);
+    assert!(finished.duration.as_secs() >= 3, "the page was slow");
 }
 
 #[test]
