@@ -1,3 +1,5 @@
+//! Secrets in every form, at once and in pieces, in texts and in paths.
+
 use proptest::prelude::*;
 
 use super::forms::{STANDARD, URL_SAFE};

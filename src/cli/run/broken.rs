@@ -135,13 +135,13 @@ pub(super) fn broken_off(
 }
 
 /// A run that met its goal, and whose cassette or result file could not be written: who asked for it does not have it.
-/// What is printed, the exit code and the session's `result.json` say so; the log keeps that the goal is met.
+/// What is printed, the exit code and the session's result and last event say so; the log keeps that the goal is met.
 pub(super) fn unwritten(result: &mut RunResult, message: String, hint: Option<String>) {
     result.outcome = Some(Outcome::Environment);
     result.exit_code = Some(Outcome::Environment.code());
     result.error = Some(ResultError { message, hint });
     if let Some(paths) = &result.paths
-        && let Err(error) = session::write_result(Path::new(&paths.session), result, &summary_markdown(result))
+        && let Err(error) = session::amend_result(Path::new(&paths.session), result, &summary_markdown(result))
     {
         tracing::error!(%error, "result.json cannot be written");
     }

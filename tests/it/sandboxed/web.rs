@@ -108,7 +108,7 @@ fn pages_are_fetched_without_anything_of_ours_and_redirects_followed() {
 #[test]
 fn a_page_that_is_long_in_coming_is_no_idle_time() {
     let (cell, site) = (Cell::new(), Site::start());
-    let (told, finished) = fetched(&cell, ", web_private: true}\nlimits: {idle: 1s", &[site.url("/slow")]);
+    let (told, finished) = fetched(&cell, ", web_private: true}\nlimits: {idle: 1s}", &[site.url("/slow")]);
     assert!(told[0].contains("# Title"), "{}", told[0]);
     assert!(finished.duration.as_secs() >= 3, "the page was slow");
 }
