@@ -247,7 +247,7 @@ fn a_workspace_whose_path_is_no_plain_text_is_refused_before_anything_is_spent()
         let sent = case.provider.requests().len();
         let mut command = case.sandbox.command(env!("CARGO_BIN_EXE_spettro"));
         let words = case.sandbox.model_yaml(&case.provider, "test/model-1");
-        std::fs::write(folder.join("goal.yaml"), format!("goal: x\n{words}\n")).expect("written");
+        std::fs::write(folder.join("goal.yaml"), format!("version: 1\ngoal: x\n{words}\n")).expect("written");
         command.current_dir(&folder).args(["run", "goal.yaml", "--cassette", "../x.jsonl"]);
         let refused = case.sandbox.start(command).wait(PATIENCE).expect_code(2);
         assert!(refused.stderr.contains(why) && refused.stderr.contains("--cassette"), "{}", refused.stderr);

@@ -5,8 +5,10 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use spettro::event::Outcome;
 
 use super::support::Cell;
+use crate::goal::support::Case;
 use crate::provider::{Reply, Script};
 use crate::sandbox::{Finished, PATIENCE};
 use crate::supervision::support::met;
@@ -107,10 +109,17 @@ fn pages_are_fetched_without_anything_of_ours_and_redirects_followed() {
 
 #[test]
 fn a_page_that_is_long_in_coming_is_no_idle_time() {
-    let (cell, site) = (Cell::new(), Site::start());
-    let (told, finished) = fetched(&cell, ", web_private: true}\nlimits: {idle: 1s}", &[site.url("/slow")]);
-    assert!(told[0].contains("# Title"), "{}", told[0]);
-    assert!(finished.duration.as_secs() >= 3, "the page was slow");
+    let site = Site::start();
+    let script = Script::new()
+        .agent(Reply::call("web-fetch", json!({"url": site.url("/slow")})))
+        .agent(Reply::complete("done"))
+        .judge(met());
+    let tools = "tools: {allow: [web-fetch, goal-complete], web_private: true}";
+    let case = Case::new(script, &format!("goal: x\n{tools}\nlimits: {{idle: 1s}}"));
+    let ended = case.run().expect(Outcome::Met);
+    assert!(ended.finished.duration.as_secs() >= 3, "the page was slow");
+    assert!(case.provider.agent_requests()[1].tool_results()[0].text.contains("# Title"));
+    case.provider.finish();
 }
 
 #[test]
