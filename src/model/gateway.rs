@@ -38,7 +38,11 @@ pub enum CallError {
     #[error(transparent)]
     Model(ModelError),
     /// The outage budget is used up. `retry_after` when the provider named a wait or limited the rate.
-    #[error("gave up after {attempts} attempts: {error}{}", beyond.as_ref().map_or(String::new(), |why| format!(" ({why})")))]
+    #[error(
+        "gave up after {attempts} attempt{}: {error}{}",
+        if *.attempts == 1 { "" } else { "s" },
+        .beyond.as_ref().map_or(String::new(), |why| format!(" ({why})"))
+    )]
     Exhausted {
         error: ModelError,
         attempts: u64,

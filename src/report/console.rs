@@ -111,13 +111,20 @@ impl Console {
         self.redraw();
     }
 
-    /// The end, with or without a session (events end with it too, in the words of this result): an error and its hint on stderr, the summary (`text`) or the result
-    /// object (`json`) on stdout, and for an unfinished run how to resume it, on stderr.
+    /// The end, with or without a session: an error and its hint on stderr, the summary (`text`), the result object
+    /// (`json`) or the last event with it (`jsonl`) on stdout, and for an unfinished run how to resume it, on stderr.
     pub fn finish(&self, result: &RunResult) {
         if let Some(bars) = &self.bars {
             bars.close();
         }
-        if let Some(error) = &result.error {
+        if result.problems.len() > 1 {
+            for problem in &result.problems {
+                self.labelled("error", Style::Red, &problem.line());
+                if let Some(hint) = &problem.hint {
+                    self.labelled("hint", Style::Bold, hint);
+                }
+            }
+        } else if let Some(error) = &result.error {
             self.labelled("error", Style::Red, &error.message);
             if let Some(hint) = &error.hint {
                 self.labelled("hint", Style::Bold, hint);
