@@ -27,7 +27,7 @@ pub use compare::{Difference, Place, What, bodies, diff, text_diff};
 pub use error::CassetteError;
 pub use events::{EventDigest, event_digest, events};
 pub use lint::Finding;
-pub use pack::{Pack, Packed, Parts, lint, pack};
+pub use pack::{Pack, Packed, Parts, lint, pack, unnameable};
 pub use player::{Mismatch, Player};
 pub use read::lint_file;
 pub use recorder::{Places, Recorder};

@@ -15,7 +15,7 @@ use super::read::MOST_LINE_BYTES;
 use super::records::{BaseRow, BlobPiece, End, Reply, SpoolPiece, encode, hex};
 use super::seal;
 use super::tape::{Attempt, Exchange, Tape, last_tree};
-use crate::session::{Blob, WireLine, WireRequest, WireResponse};
+use crate::session::{Blob, Fact, WireLine, WireRequest, WireResponse};
 use crate::world::Secrets;
 
 /// Response headers that a decoder may look at.
@@ -71,6 +71,13 @@ pub fn pack(tape: &Tape, out: &Path, how: &Pack<'_>) -> Result<Packed, CassetteE
     if !tape.lanes().any(|(_, calls)| calls.iter().any(|call| call.reply().is_some())) {
         return Err(CassetteError::Nothing(tape.name().to_owned()));
     }
+    let runs = tape.facts().iter().filter_map(|line| match &line.fact {
+        Fact::Run(run) => Some(&run.workspace),
+        _ => None,
+    });
+    if let (Parts::Everything, Some(why)) = (parts, runs.into_iter().find_map(|name| unnameable(name))) {
+        return Err(tape.unpackable(format!("its workspace {why}")));
+    }
     let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // 0600, and gone again whenever this function ends early.
     let mut temporary =
@@ -102,6 +109,18 @@ pub fn pack(tape: &Tape, out: &Path, how: &Pack<'_>) -> Result<Packed, CassetteE
         _ => CassetteError::Io { what: "rename to", file: out.to_owned(), error: failed.error },
     })?;
     Ok(Packed { path: out.to_owned(), bytes, counts })
+}
+
+/// Why a recording cannot say where a workspace is, when it cannot: `path` as it stands in a session.
+pub fn unnameable(path: &str) -> Option<String> {
+    let shown = || path.escape_debug();
+    if path.contains(char::REPLACEMENT_CHARACTER) {
+        return Some(format!("`{}` has a name that is not UTF-8; a replay could not be told where it is", shown()));
+    }
+    if path.contains(char::is_control) {
+        return Some(format!("`{}` has a control character in its name; a replay would read it otherwise", shown()));
+    }
+    None
 }
 
 /// What of a tape should not be in a file, as if it were packed; lines are those of that file.

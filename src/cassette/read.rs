@@ -351,7 +351,7 @@ fn finish(lines: &Lines, head: Option<Head>, taken: Taken, end: Option<End>) -> 
         return Err(lines.corrupt("it holds a `base` that its head does not name"));
     }
     let git_commit = head.source.as_ref().and_then(|source| source.git_commit.clone());
-    let base = (whole && has_base).then_some(Base { git_commit, files: taken.base });
+    let base = (whole && has_base).then_some(Base { git_commit, files: taken.base, ..Base::default() });
     Ok(Tape { head, facts: taken.facts, lanes, spool: Outputs::Held(spool), base, blobs, end })
 }
 

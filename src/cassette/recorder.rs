@@ -143,7 +143,11 @@ impl Exec for Recorder {
                 let fact = match &finished {
                     Ok(finished) => CommandRun {
                         output: self.printed(command.kind, &finished.output),
-                        leftovers: finished.leftovers.iter().map(|left| (left.pid, left.name.clone())).collect(),
+                        leftovers: finished
+                            .leftovers
+                            .iter()
+                            .map(|left| (left.pid, self.places.secrets.redact_str(&left.name).into_owned()))
+                            .collect(),
                         kept: finished.kept,
                         ..self.fact(&command, CommandEnd::of(finished.ending), finished.duration)
                     },

@@ -14,9 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::broken::misused;
-use self::broken::{broken_off, only_event, panicked};
+use self::broken::{broken_off, only_event, panicked, unwritten};
 use self::drive::{Begun, Go, Place};
 pub(super) use self::earlier::last_limits;
+pub(super) use self::earlier::said;
 use self::earlier::{earlier, kept_limits, unfinished};
 pub(super) use self::secret::{key_names, secrets};
 use self::stuck::Known;
@@ -30,7 +31,7 @@ use super::logging::Log;
 use super::models::{Frozen as FrozenModels, models};
 use super::output;
 use super::streams::Data;
-use crate::event::{Outcome, ResultError, RunResult};
+use crate::event::{Outcome, RunResult};
 use crate::goal::{Config, GoalSource, Overrides, Problem, early, load, refused};
 use crate::process::{self, Dispositions, ProcessOptions, Signals, Watchdog};
 use crate::report::{ColourChoice, Console, Format, Look};
@@ -87,10 +88,7 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
     {
         let message = format!("write `{}`: {error}", file.display());
         if result.outcome == Some(Outcome::Met) {
-            // Who asked for the file does not have it; what is printed and the exit code say the same.
-            result.outcome = Some(Outcome::Environment);
-            result.exit_code = Some(Outcome::Environment.code());
-            result.error = Some(ResultError { message, hint: None });
+            unwritten(&mut result, message, None);
         } else {
             console.notice(&message);
         }
@@ -248,6 +246,10 @@ fn start(
                 config.workspace.display()
             ));
         }
+    }
+
+    if args.cassette.is_some() {
+        record::check_workspace(&config.workspace)?;
     }
 
     let frozen = earlier.as_ref().map(|earlier| {

@@ -130,6 +130,7 @@ impl Baseline {
     }
 
     fn notice(&self, code: &str, text: String) -> Result<(), Cause> {
+        let text = self.secrets.redact_str(&text).into_owned();
         self.append(Fact::Notice { code: code.to_owned(), text })
     }
 }

@@ -21,7 +21,7 @@ use crate::model::{Endpoint, Gateway, Hit};
 use crate::session::{Fact, Message, Origin, Session, SessionError};
 use crate::turn::{Agent, Ended, TurnDone};
 use crate::workspace::{Git, Protected, Tree, Tripwire};
-use crate::world::{Halt, Roots, World};
+use crate::world::{Halt, Roots, Secrets, World};
 
 /// What the loop works with.
 pub struct Loop {
@@ -54,6 +54,8 @@ pub struct Loop {
     pub environment: String,
     /// Variables that commands do not see.
     pub removed: Rc<[String]>,
+    /// Replaced in the names of files, wherever they are told.
+    pub secrets: Secrets,
 }
 
 /// The judge's endpoint and frozen head.
@@ -115,6 +117,8 @@ impl Loop {
 
     fn fail(&mut self, cause: Cause) -> Outcome {
         let outcome = cause.outcome;
+        // It may name files.
+        let cause = Cause { message: self.secrets.redact_str(&cause.message).into_owned(), ..cause };
         if self.standing.limit_hit.is_none() {
             self.standing.limit_hit.clone_from(&cause.limit);
         }

@@ -193,7 +193,7 @@ impl Run {
         let timer = Timer::new(parts.world.clone(), gateway.clone(), state.active_ms, state.waited_ms, started);
         let tree = match &parts.replayed {
             Some(replayed) => Tree::told(replayed.listings.clone()),
-            None => Tree::new(parts.roots.clone(), parts.own_dirs.clone()),
+            None => Tree::new(parts.roots.clone(), parts.own_dirs.clone()).without(parts.secrets.clone()),
         };
         let tree = Rc::new(RefCell::new(tree));
         let witness = (parts.config.record_effects && parts.replayed.is_none()).then(|| Witness {
@@ -248,6 +248,7 @@ impl Run {
         let pressing_gateway = gateway.clone();
         let (pressing_timer, pressing_limits) = (timer.clone(), parts.config.limits.clone());
         let (looked, seeing, modes) = (tripwire.clone(), witness.clone(), parts.session.clone());
+        let fetching = tools.fetching();
         let mut agent = Agent::new(AgentParts {
             world: parts.world.clone(),
             session: parts.session.clone(),
@@ -314,6 +315,7 @@ impl Run {
             standing,
             environment: frozen.environment.clone(),
             removed,
+            secrets: parts.secrets.clone(),
         };
         if opens {
             goal.open_iteration().map_err(|error| session_cause(&error))?;
@@ -326,6 +328,7 @@ impl Run {
             timer: timer.clone(),
             limits: parts.config.limits.clone(),
             pulse: parts.pulse.clone(),
+            fetching,
             tick: parts.tick.clone(),
         };
         let watch = parts.replayed.is_none().then_some(watch);

@@ -68,6 +68,8 @@ pub struct Watch {
     pub limits: Limits,
     /// Ends the process when this here is not heard of any more.
     pub pulse: Watchdog,
+    /// A page of the web is being fetched.
+    pub fetching: Rc<Cell<bool>>,
     /// Called about once a second with the time since the run started.
     pub tick: Rc<dyn Fn(Duration)>,
 }
@@ -82,7 +84,7 @@ impl Watch {
             self.pulse.turned(self.standing_still(left, quiet_since.get()));
             self.world.clock.sleep(left.unwrap_or(TICK).clamp(Duration::from_millis(5), TICK)).await;
             let now = self.world.clock.elapsed();
-            if self.gateway.meter().occupied() || self.world.exec.busy() {
+            if self.gateway.meter().occupied() || self.world.exec.busy() || self.fetching.get() {
                 quiet_since.set(now);
             } else if self.limits.idle_ms.is_some_and(|idle| millis(now.saturating_sub(quiet_since.get())) > idle) {
                 self.over(Why::Idle);

@@ -38,8 +38,18 @@ pub enum CallError {
     #[error(transparent)]
     Model(ModelError),
     /// The outage budget is used up. `retry_after` when the provider named a wait or limited the rate.
-    #[error("gave up after {attempts} attempt{}: {error}", if *.attempts == 1 { "" } else { "s" })]
-    Exhausted { error: ModelError, attempts: u64, retry_after: Option<Duration> },
+    #[error(
+        "gave up after {attempts} attempt{}: {error}{}",
+        if *.attempts == 1 { "" } else { "s" },
+        .beyond.as_ref().map_or(String::new(), |why| format!(" ({why})"))
+    )]
+    Exhausted {
+        error: ModelError,
+        attempts: u64,
+        retry_after: Option<Duration>,
+        /// Why the wait that the provider asked for is too long.
+        beyond: Option<String>,
+    },
     /// The run was halted; the text that had arrived.
     #[error("stopped")]
     Halted { why: Why, text: String },
@@ -274,7 +284,8 @@ impl Gateway {
                         ModelError::RateLimited { wait, .. } => Some(wait.unwrap_or(self.max_wait)),
                         other => other.wait(),
                     };
-                    break Err(CallError::Exhausted { error, attempts: number, retry_after });
+                    let beyond = outage.beyond(&error);
+                    break Err(CallError::Exhausted { error, attempts: number, retry_after, beyond });
                 }
                 Next::GiveUp => break Err(CallError::Model(error)),
             }

@@ -21,6 +21,8 @@ pub struct Outage {
     failing: Duration,
     failures: u32,
     most_attempts: u32,
+    /// What sets `max_wait`.
+    set_by: &'static str,
 }
 
 /// What follows a failed attempt.
@@ -41,12 +43,29 @@ impl Outage {
             failing: Duration::ZERO,
             failures: 0,
             most_attempts: u32::MAX,
+            set_by: "`rate_limit.max_wait`",
         }
     }
 
     /// No more than so many attempts, and no more than so much waiting.
     pub fn within(self, most_attempts: u32, wait: Duration) -> Outage {
-        Outage { most_attempts, max_wait: self.max_wait.min(wait), ..self }
+        let set_by = if wait < self.max_wait { "the most that is waited here" } else { self.set_by };
+        Outage { most_attempts, max_wait: self.max_wait.min(wait), set_by, ..self }
+    }
+
+    /// After `after` gave up: both numbers, when the wait that the provider asked for is longer than what is left.
+    pub fn beyond(&self, error: &ModelError) -> Option<String> {
+        let wait = error.wait()?;
+        if self.waited.saturating_add(wait) <= self.max_wait {
+            return None;
+        }
+        let shown = |time: Duration| humantime::format_duration(Duration::from_millis(millis(time)));
+        let before = match self.waited {
+            Duration::ZERO => String::new(),
+            waited => format!(", and {} were waited before", shown(waited)),
+        };
+        let (asked, most, what) = (shown(wait), shown(self.max_wait), self.set_by);
+        Some(format!("it asks for a wait of {asked}, and {what} is {most}{before}"))
     }
 
     /// Decides after one more failed attempt, which took so long.
@@ -71,6 +90,10 @@ impl Outage {
         self.waited = waited;
         Next::Wait(wait)
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The n-th step (from 1) of 1 s to 60 s: between half and the whole of it, so that many runs do not come back at

@@ -25,6 +25,8 @@ pub struct Console {
     width: Width,
     bars: Option<Bars>,
     state: RefCell<State>,
+    /// The run's last event, until it is known what follows its end.
+    last: RefCell<Option<Record>>,
 }
 
 /// Where a line on stderr is clipped.
@@ -64,6 +66,7 @@ impl Console {
             width: Width::Fixed(None),
             bars: None,
             state: RefCell::new(State::new(&goal_name, look.verbose)),
+            last: RefCell::default(),
         }
     }
 
@@ -80,7 +83,10 @@ impl Console {
     /// Shows what happened. Records come in the order of their `seq`.
     pub fn event(&self, record: &Record) {
         if self.format == Format::Jsonl && (self.deltas || !matches!(record.event, Event::ModelDelta { .. })) {
-            self.json(record);
+            match record.event {
+                Event::RunFinished { .. } => drop(self.last.replace(Some(record.clone()))),
+                _ => self.json(record),
+            }
         }
         let lines = self.state.borrow_mut().event(record);
         if let (Some(bars), Event::RunFinished { .. }) = (&self.bars, &record.event) {
@@ -105,8 +111,8 @@ impl Console {
         self.redraw();
     }
 
-    /// The end, with or without a session: an error and its hint on stderr, the summary (`text`) or the result
-    /// object (`json`) on stdout, and for an unfinished run how to resume it, on stderr.
+    /// The end, with or without a session: an error and its hint on stderr, the summary (`text`), the result object
+    /// (`json`) or the last event with it (`jsonl`) on stdout, and for an unfinished run how to resume it, on stderr.
     pub fn finish(&self, result: &RunResult) {
         if let Some(bars) = &self.bars {
             bars.close();
@@ -129,7 +135,12 @@ impl Console {
             // Where nothing was run, the error says it all.
             Format::Text if result.error.is_some() && result.session_id.is_none() => {}
             Format::Text => self.data(&summary::render(result, self.look.out_colour)),
-            Format::Jsonl => {}
+            Format::Jsonl => {
+                if let Some(mut record) = self.last.take() {
+                    record.event = Event::RunFinished { result: Box::new(result.clone()) };
+                    self.json(&record);
+                }
+            }
         }
         if let Some(argv) = &result.commands.resume
             && result.outcome != Some(Outcome::Met)

@@ -36,7 +36,7 @@ pub use line::UnknownFact;
 pub use lock::{Live, Unused, WorkspaceLock, live, unused};
 pub use log::chained;
 pub use outside::*;
-pub use result::write_result;
+pub use result::{amend_result, ended_outside, write_result};
 pub use spool::{Found, News, Spool};
 pub use store::{Listed, Store, check_id};
 pub use sync::Sync;

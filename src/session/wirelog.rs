@@ -120,6 +120,23 @@ impl Serialize for Parts<'_> {
     }
 }
 
+impl Blob {
+    /// How many bytes it takes in JSON.
+    pub fn encoded_bytes(&self) -> u64 {
+        match stored(&self.0) {
+            Stored::Text(text) => {
+                let takes = |byte: u8| match byte {
+                    b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+                    0..0x20 => 6,
+                    _ => 1,
+                };
+                text.bytes().map(takes).sum::<u64>() + 2
+            }
+            Stored::Base64 { base64 } => base64.len() as u64 + r#"{"base64":""}"#.len() as u64,
+        }
+    }
+}
+
 impl schemars::JsonSchema for Blob {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Blob".into()

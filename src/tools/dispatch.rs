@@ -1,5 +1,6 @@
 //! The one door to a tool.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -191,6 +192,7 @@ pub struct Tools {
     jobs_started: u64,
     matched: Matched,
     answers: Option<Rc<dyn Answers>>,
+    fetching: Rc<Cell<bool>>,
 }
 
 impl Tools {
@@ -224,7 +226,13 @@ impl Tools {
             jobs_started: 0,
             matched: Matched::new(),
             answers: None,
+            fetching: Rc::default(),
         }
+    }
+
+    /// Whether `web-fetch` is at work, for whoever watches the time: it is no command.
+    pub fn fetching(&self) -> Rc<Cell<bool>> {
+        Rc::clone(&self.fetching)
     }
 
     /// Tools that look at the workspace or wait for jobs give what was recorded.
@@ -429,7 +437,10 @@ impl Tools {
             Tool::FileEdit => files::edit(at, &args, &self.marks),
             Tool::Grep => search::grep(at, &args),
             Tool::Glob => search::glob(at, &args),
-            Tool::WebFetch => web::fetch(at, &args).await,
+            Tool::WebFetch => {
+                let _busy = web::Busy::new(&self.fetching);
+                web::fetch(at, &args).await
+            }
             Tool::TodoWrite => {
                 let change = tasks::change_of(&args, form)?;
                 let (graph, notes) = tasks::apply(&self.tasks, &change)?;

@@ -58,6 +58,8 @@ pub struct Base {
     /// HEAD then, where the workspace is a git repository.
     pub git_commit: Option<String>,
     pub files: Vec<BaseFile>,
+    /// Where those of them really stand whose paths hold a secret. Only known where the workspace is.
+    pub hidden: BTreeMap<PathBuf, PathBuf>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -80,13 +82,16 @@ impl Base {
 
     /// How a tree stood when it was last digested. `root` is where it really is.
     pub fn of(tree: &Tree, root: &Path) -> Base {
-        let files = tree.listed().map(|(path, kind, sha256)| BaseFile {
-            path: path.to_owned(),
-            kind: kind.into(),
-            bytes: std::fs::symlink_metadata(root.join(path)).map_or(0, |meta| meta.len()),
-            sha256,
-        });
-        Base { git_commit: None, files: files.collect() }
+        let mut base = Base::default();
+        for (path, entry) in tree.listed() {
+            let path = path.into_owned();
+            if path != entry.path {
+                base.hidden.insert(path.clone(), entry.path.clone());
+            }
+            let bytes = std::fs::symlink_metadata(root.join(&entry.path)).map_or(0, |meta| meta.len());
+            base.files.push(BaseFile { path, kind: entry.kind.into(), bytes, sha256: hex(&entry.hash) });
+        }
+        base
     }
 
     /// Writes the listing to `file`, with the contents of what stands below `root` when they are few enough. A content
@@ -116,7 +121,8 @@ impl Base {
         }
         let (mut line, mut text_bytes) = (Vec::new(), 0);
         for file in &self.files {
-            let content = if with_contents { content(root, file) } else { None };
+            let stands = root.join(self.hidden.get(&file.path).unwrap_or(&file.path));
+            let content = if with_contents { content(&stands, file) } else { None };
             let content = content.filter(|content| !secrets.contains(content));
             let mut row = Row {
                 path: Blob(file.path.as_os_str().as_bytes().to_vec()),
@@ -188,10 +194,9 @@ fn take(mut reader: impl BufRead, most: &Most) -> io::Result<(Base, BTreeMap<Str
 }
 
 /// A content as it was listed.
-fn content(root: &Path, file: &BaseFile) -> Option<Vec<u8>> {
-    let path = root.join(&file.path);
+fn content(path: &Path, file: &BaseFile) -> Option<Vec<u8>> {
     let content = match file.kind {
-        BaseKind::File | BaseKind::Executable => regular::read(&path, file.bytes).ok()?,
+        BaseKind::File | BaseKind::Executable => regular::read(path, file.bytes).ok()?,
         BaseKind::Symlink => std::fs::read_link(path).ok()?.into_os_string().into_vec(),
         BaseKind::Repository | BaseKind::Special => return None,
     };

@@ -15,8 +15,11 @@ use crate::world::{Secrets, World, regular};
 
 /// More files in one step are told without their contents.
 const MOST_FILES: usize = 2_000;
-/// The same for so many bytes together.
+/// The same for so many bytes together, as they are written down: what is escaped takes up to six times its size, and a
+/// line of a cassette holds no more than 64 MiB. What does not fit in without any content is left out.
 const MOST_BYTES: u64 = 64_000_000;
+/// What is written down beside a path and a content.
+const BESIDE_BYTES: u64 = 200;
 /// What tools make anew, in a digest or not, is no effect.
 const NEVER: [&str; 5] = [".git", "target", "node_modules", ".venv", "__pycache__"];
 
@@ -38,23 +41,37 @@ impl Tree {
             None => self.look(world, false)?,
         };
         let mut effects = Effects::default();
-        let mut budget = MOST_BYTES;
+        let (mut named, mut left) = (0, MOST_BYTES);
         for (path, after) in differing {
             if path.iter().any(|part| NEVER.iter().any(|never| part == OsStr::new(never))) {
                 effects.partial = true;
                 continue;
             }
+            let name = Blob(bytes(&secrets.redact_path(&path)).to_vec());
+            let takes = name.encoded_bytes() + BESIDE_BYTES;
+            named += takes;
+            if named > MOST_BYTES {
+                effects.partial = true;
+                break;
+            }
+            left = left.saturating_sub(takes);
             let after = after.map(|(kind, hash)| {
-                let content = content(&self.root().join(&path), kind, &hash, &mut budget);
-                effects.partial |= content.is_none() && budget == 0;
-                let content = content.filter(|content| !secrets.contains(content)).map(Blob);
+                let mut content = None;
+                if !effects.partial {
+                    match content_within(&self.root().join(&path), kind, &hash, &mut left) {
+                        Ok(found) => content = found.filter(|content| !secrets.contains(&content.0)),
+                        Err(TooMuch) => effects.partial = true,
+                    }
+                }
                 FileState { kind: kind.into(), sha256: hex(&hash), content }
             });
-            effects.files.push(FileEffect { path: Blob(bytes(&path).to_vec()), after });
+            effects.files.push(FileEffect { path: name, after });
         }
         if effects.files.len() > MOST_FILES {
             effects.partial = true;
         }
+        // Names with another one in the place of a secret stand elsewhere among them.
+        effects.files.sort_by(|one, other| one.path.0.cmp(&other.path.0));
         if effects.partial {
             effects.files.iter_mut().filter_map(|file| file.after.as_mut()).for_each(|after| after.content = None);
         }
@@ -82,20 +99,29 @@ impl Tree {
     }
 }
 
-/// The content that has this digest, while the budget lasts.
-fn content(path: &Path, kind: Kind, hash: &Hash, budget: &mut u64) -> Option<Vec<u8>> {
+/// A content takes more than is left.
+struct TooMuch;
+
+/// The content that has this digest; `left` is what it may take as it is written down, and then what is left of that.
+fn content_within(path: &Path, kind: Kind, hash: &Hash, left: &mut u64) -> Result<Option<Blob>, TooMuch> {
     let content = match kind {
         Kind::File | Kind::Executable => {
-            let size = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file)?.len();
-            let left = budget.checked_sub(size);
-            *budget = left.unwrap_or(0);
-            left?;
-            regular::read(path, size).ok()?
+            let Some(there) = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file) else {
+                return Ok(None);
+            };
+            if there.len() > *left {
+                return Err(TooMuch);
+            }
+            regular::read(path, there.len()).ok()
         }
-        Kind::Symlink => std::fs::read_link(path).ok()?.into_os_string().into_vec(),
-        Kind::Repository | Kind::Special => return None,
+        Kind::Symlink => std::fs::read_link(path).ok().map(|target| target.into_os_string().into_vec()),
+        Kind::Repository | Kind::Special => None,
     };
-    (Sha256::digest(&content).as_slice() == hash).then_some(content)
+    let Some(content) = content.filter(|content| Sha256::digest(content).as_slice() == hash).map(Blob) else {
+        return Ok(None);
+    };
+    *left = left.checked_sub(content.encoded_bytes()).ok_or(TooMuch)?;
+    Ok(Some(content))
 }
 
 /// The digest of a path as [`Tree::files`] gives it, from its kind and the sha256 of its content. `None` when that is none.
@@ -166,5 +192,66 @@ mod tests {
         sh(dir.path(), "rm -r a a-b");
         assert_ne!(tree.digest(&world()).unwrap(), whole);
         assert_eq!(tree.digest_with(&world(), &others).unwrap(), whole);
+    }
+
+    #[test]
+    fn names_that_hold_a_secret_are_told_without_it_and_so_is_the_digest() {
+        let secrets = Secrets::new([("KEY".to_owned(), "sk-in-a-name".to_owned())]);
+        let dir = tempfile::tempdir().unwrap();
+        let mut tree = Tree::new(Roots::same(dir.path().to_owned()), Vec::new()).without(secrets.clone());
+        tree.digest(&world()).unwrap();
+        // Raw, and in base64; both are one name without a mark.
+        for (name, text) in [("z/sk-in-a-name", "raw"), ("z/c2staW4tYS1uYW1l", "base64"), ("a", "other")] {
+            write(dir.path(), name, text);
+        }
+        let effects = tree.effects(&world(), &secrets, None).unwrap();
+        let told = told(&effects);
+        let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names[..2], ["a", "z/«secret:KEY»"]);
+        assert!(names[2].starts_with("z/«secret:KEY»~"), "{names:?}");
+        assert_eq!(told[1].1.as_deref(), Some("raw"));
+        assert_eq!(told[2].1.as_deref(), Some("base64"));
+        assert!(!secrets.contains(serde_json::to_string(&effects).unwrap().as_bytes()));
+
+        // A workspace into which that is put has the same digest.
+        let replayed = tempfile::tempdir().unwrap();
+        for (name, content) in &told {
+            write(replayed.path(), name, content.as_deref().unwrap());
+        }
+        let digest = tree.digest(&world()).unwrap();
+        let mut other = Tree::new(Roots::same(replayed.path().to_owned()), Vec::new());
+        assert_eq!(other.digest(&world()).unwrap(), digest);
+        assert_eq!(other.files(), tree.files());
+        let base = crate::workspace::Base::of(&tree, dir.path());
+        assert_eq!(base.digest(), Some(digest));
+        let file = replayed.path().join("base.zst");
+        base.keep(dir.path(), &file, &secrets).unwrap();
+        let (read, contents) = crate::workspace::Base::read(&file).unwrap();
+        assert_eq!(read.files, base.files);
+        assert_eq!(contents.len(), 3, "each content is there, wherever it really stands");
+    }
+
+    #[test]
+    fn contents_count_as_they_are_written_down() {
+        for bytes in [&b"plain"[..], b"\0\x01\x1f\x7f\"\\/\n\r\t\x08\x0c", "äö€".as_bytes(), b"\xff\0x", b""] {
+            let blob = Blob(bytes.to_vec());
+            assert_eq!(blob.encoded_bytes(), serde_json::to_vec(&blob).unwrap().len() as u64, "{bytes:?}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut tree = Tree::new(Roots::same(dir.path().to_owned()), Vec::new());
+        tree.digest(&world()).unwrap();
+        // Together less than is taken, were they not escaped: each NUL takes six bytes.
+        for name in ["a", "b"] {
+            std::fs::write(dir.path().join(name), vec![0; 6_000_000]).unwrap();
+        }
+        let effects = tree.effects(&world(), &Secrets::default(), None).unwrap();
+        assert!(effects.partial);
+        assert!(effects.files.iter().all(|file| file.after.as_ref().is_some_and(|after| after.content.is_none())));
+        std::fs::remove_file(dir.path().join("a")).unwrap();
+        std::fs::write(dir.path().join("b"), vec![0; 5_999_999]).unwrap();
+        let effects = tree.effects(&world(), &Secrets::default(), None).unwrap();
+        assert!(!effects.partial && effects.files[1].after.as_ref().is_some_and(|after| after.content.is_some()));
+        let line = serde_json::to_vec(&effects).unwrap().len() as u64;
+        assert!(line <= MOST_BYTES, "{line}");
     }
 }

@@ -1,5 +1,6 @@
 //! Content digests of a workspace, cheap when little changed.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ use super::WorkspaceError;
 use super::folders::{Folders, Renewed};
 use super::repository::Repository;
 use super::stamp::{Content, Hash, Kind, Stamp, content, hex, in_parallel};
-use crate::world::{Explored, Roots, WalkOptions, World};
+use crate::world::{Explored, Roots, Secrets, WalkOptions, World};
 
 /// Files over this size are told by size and modification time.
 const LARGEST_HASHED_BYTES: u64 = 20 * 1024 * 1024;
@@ -31,7 +32,8 @@ pub(super) type Difference = (PathBuf, Option<(Kind, Hash)>);
 /// Digests of a workspace, with a stat cache between them.
 ///
 /// Counted is what git would track or show as untracked: gitignore is honoured, nested repositories stand for their
-/// commit, symlinks for their target's text. Names may be any bytes.
+/// commit, symlinks for their target's text. Names may be any bytes. All that leaves a tree (digests, listings, effects)
+/// names paths as they may be written down: a secret in one is replaced, and its digest is that of such a workspace.
 pub struct Tree {
     roots: Roots,
     excluded: Vec<PathBuf>,
@@ -44,6 +46,8 @@ pub struct Tree {
     /// Built when asked for: most workspaces are git repositories, and nobody asks.
     files: OnceCell<BTreeMap<PathBuf, String>>,
     unread: Vec<String>,
+    /// Replaced in paths.
+    secrets: Secrets,
     /// Where it is told instead of read.
     told: Option<Listings>,
 }
@@ -59,12 +63,12 @@ pub struct Listed {
 pub type Listings = Rc<dyn Fn() -> Option<Listed>>;
 
 #[derive(Debug)]
-struct Entry {
-    path: PathBuf,
+pub(super) struct Entry {
+    pub(super) path: PathBuf,
     /// `None`: must be hashed next time whatever its stat data say.
     stamp: Option<Stamp>,
-    kind: Kind,
-    hash: Hash,
+    pub(super) kind: Kind,
+    pub(super) hash: Hash,
 }
 
 impl Tree {
@@ -90,6 +94,7 @@ impl Tree {
             past: i128::MIN,
             files: OnceCell::new(),
             unread: Vec::new(),
+            secrets: Secrets::default(),
             told,
         }
     }
@@ -97,6 +102,11 @@ impl Tree {
     /// A tree that reads nothing: each digest is the next of these listings.
     pub fn told(listings: Listings) -> Tree {
         Tree::with(Roots::same(PathBuf::new()), Vec::new(), Some(listings))
+    }
+
+    /// The same with these replaced in the paths that it gives.
+    pub fn without(self, secrets: Secrets) -> Tree {
+        Tree { secrets, ..self }
     }
 
     /// Whether it is told by a recording, and knows no files but those that count.
@@ -300,18 +310,23 @@ impl Tree {
     /// Relative path → sha256, as of the last `digest`. Of a plain file it is that of its content; an executable,
     /// symlink or nested repository differs from a plain file with the same bytes.
     pub fn files(&self) -> &BTreeMap<PathBuf, String> {
-        let list = || self.entries.iter().map(|entry| (entry.path.clone(), shown(entry.kind, &entry.hash))).collect();
-        self.files.get_or_init(list)
+        let shown = |(path, entry): (Cow<'_, Path>, &Entry)| (path.into_owned(), shown(entry.kind, &entry.hash));
+        self.files.get_or_init(|| self.listed().into_iter().map(shown).collect())
     }
 
-    /// All paths as of the last `digest`, sorted by their bytes.
-    pub(super) fn listed(&self) -> impl Iterator<Item = (&Path, Kind, String)> {
-        self.entries.iter().map(|entry| (entry.path.as_path(), entry.kind, hex(&entry.hash)))
+    /// Everything as of the last `digest` by the paths as they may be written down, sorted by the bytes of those.
+    pub(super) fn listed(&self) -> Vec<(Cow<'_, Path>, &Entry)> {
+        let mut listed: Vec<_> =
+            self.entries.iter().map(|entry| (self.secrets.redact_path(&entry.path), entry)).collect();
+        if listed.iter().any(|(path, _)| matches!(path, Cow::Owned(_))) {
+            listed.sort_by(|(one, _), (other, _)| bytes(one).cmp(bytes(other)));
+        }
+        listed
     }
 
     /// Path, kind and digest of everything as of the last `digest`, sorted by the bytes of the paths.
     pub(super) fn states(&self) -> Vec<(PathBuf, Kind, Hash)> {
-        self.entries.iter().map(|entry| (entry.path.clone(), entry.kind, entry.hash)).collect()
+        self.listed().into_iter().map(|(path, entry)| (path.into_owned(), entry.kind, entry.hash)).collect()
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -328,7 +343,8 @@ impl Tree {
     }
 
     fn whole(&self) -> String {
-        whole(self.entries.iter().map(|entry| (entry.path.as_path(), entry.kind, &entry.hash)))
+        let listed = self.listed();
+        whole(listed.iter().map(|(path, entry)| (&**path, entry.kind, &entry.hash)))
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::failure::Failure;
 use super::super::output;
 use super::{Exit, run_id};
 use crate::compact::Budget;
-use crate::event::{Commands, EVENT_VERSION, Event, Lane, Leaked, Outcome, Paths, Record, RunResult};
+use crate::event::{Commands, EVENT_VERSION, Event, Lane, Leaked, Outcome, Paths, Record, ResultError, RunResult};
 use crate::goal::{Cause, early};
 use crate::model::Ledger;
 use crate::report::{Format, summary_markdown};
@@ -132,6 +132,19 @@ pub(super) fn broken_off(
         }
     }
     result
+}
+
+/// A run that met its goal, and whose cassette or result file could not be written: who asked for it does not have it.
+/// What is printed, the exit code and the session's result and last event say so; the log keeps that the goal is met.
+pub(super) fn unwritten(result: &mut RunResult, message: String, hint: Option<String>) {
+    result.outcome = Some(Outcome::Environment);
+    result.exit_code = Some(Outcome::Environment.code());
+    result.error = Some(ResultError { message, hint });
+    if let Some(paths) = &result.paths
+        && let Err(error) = session::amend_result(Path::new(&paths.session), result, &summary_markdown(result))
+    {
+        tracing::error!(%error, "result.json cannot be written");
+    }
 }
 
 /// What the session has come to and cost, as its log says.

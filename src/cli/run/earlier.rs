@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_yaml::Value;
 
 use super::super::failure::Failure;
-use crate::event::{Limits, Outcome};
+use crate::event::{Limits, Outcome, RunResult};
 use crate::goal::{Config, Effective, GoalSource, goal_digest};
 use crate::session::{self, Fact, Frozen, Line, Session, Store};
 use crate::world::World;
@@ -50,6 +50,9 @@ pub(super) fn earlier(
         store.find(world, workspace, wanted)?
     };
     let (header, lines) = Session::read(&dir)?;
+    if let Some(ended) = session::ended_outside(&dir, &lines) {
+        notes.push(format!("the run before has no end in the log: it ended as {}", said(&ended)));
+    }
     let state = session::fold(&lines);
     if state.ends.last().is_some_and(|end| end.outcome == Outcome::Met) {
         return Err(Failure::usage(format!("session `{}` is met already", header.id))
@@ -76,6 +79,15 @@ pub(super) fn earlier(
         notes.push(format!("the configuration differs from the one the session was started with{which}"));
     }
     Ok(Some(Earlier { dir, workspace: header.workspace, lines, frozen }))
+}
+
+/// How a run ended that could not log it: the outcome, and why.
+pub(crate) fn said(ended: &RunResult) -> String {
+    let outcome = ended.outcome.map_or("unknown", Outcome::name);
+    match &ended.error {
+        Some(error) => format!("`{outcome}` ({})", error.message),
+        None => format!("`{outcome}`"),
+    }
 }
 
 /// The keys by which two configurations differ, as YAML texts; with the values for limits, which are no secrets. The goal

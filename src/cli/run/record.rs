@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use super::super::failure::Failure;
-use crate::cassette::{CassetteError, Pack, Parts, Tape, pack};
-use crate::event::{Outcome, ResultError, RunResult};
+use super::broken::unwritten;
+use crate::cassette::{self, CassetteError, Pack, Parts, Tape, pack};
+use crate::event::{Outcome, RunResult};
 use crate::report::Console;
 use crate::session::Session;
 use crate::world::Secrets;
@@ -25,6 +26,15 @@ pub(super) fn check(file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses a workspace of which a recording could not say where it is, before anything is spent.
+pub(super) fn check_workspace(workspace: &Path) -> Result<(), Failure> {
+    match cassette::unnameable(&workspace.to_string_lossy()) {
+        Some(why) => Err(Failure::usage(format!("`--cassette`: the workspace {why}"))
+            .hint("rename its folder, or run without `--cassette`")),
+        None => Ok(()),
+    }
+}
+
 /// Packs the session. Who asked for the file and does not get it is told, and a run that met its goal is none then.
 pub(super) fn write(session: &Session, file: &Path, secrets: &Secrets, console: &Console, result: &mut RunResult) {
     let how = Pack { parts: Parts::Everything, force: false, secrets, allow: &[] };
@@ -35,10 +45,10 @@ pub(super) fn write(session: &Session, file: &Path, secrets: &Secrets, console: 
         Err(error) => {
             let message = format!("no cassette was made: {error}");
             if result.outcome == Some(Outcome::Met) {
-                result.outcome = Some(Outcome::Environment);
-                result.exit_code = Some(Outcome::Environment.code());
-                let hint = format!("the session is kept: `spettro cassette pack {}`", session.id());
-                result.error = Some(ResultError { message, hint: Some(hint) });
+                // One that is not kept can be packed by nobody later.
+                let kept = result.paths.is_some();
+                let hint = kept.then(|| format!("the session is kept: `spettro cassette pack {}`", session.id()));
+                unwritten(result, message, hint);
             } else {
                 console.notice(&message);
             }

@@ -46,8 +46,8 @@ impl Known {
         self.seq.store(seq, Ordering::Relaxed);
     }
 
-    /// Writes the result where it belongs and prints it as far as somebody takes it. The log gets no end: for a resume
-    /// the run was killed.
+    /// Writes the result where it belongs and prints it as far as somebody takes it. The log gets no end: only the
+    /// loop may write it, and for a resume and a replay the run was killed. `sessions show` and a resume tell of it.
     pub fn last_words(&self, outcome: Outcome) {
         let result = self.result(outcome);
         if let Some((dir, _)) = self.session.get()

@@ -7,9 +7,10 @@ use serde::Serialize;
 
 use super::plain;
 use crate::cli::failure::Failure;
+use crate::cli::run::said;
 use crate::event::Lane;
 use crate::report::{count, signal_words};
-use crate::session::{Fact, SummaryBy};
+use crate::session::{self, Fact, SummaryBy};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -94,6 +95,13 @@ pub fn show(dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), Failure> 
             outline.push(Row { seq: line.seq, t: line.t.clone(), text: text.trim().to_owned() });
         } else {
             writeln!(out, "{text}")?;
+        }
+    }
+    if let Some(ended) = session::ended_outside(dir, &lines) {
+        let text = format!("ended {}; the log has no end: spettro stood still", plain(&said(&ended), 300));
+        match lines.last() {
+            Some(line) if json => outline.push(Row { seq: line.seq, t: line.t.clone(), text }),
+            _ => writeln!(out, "{text}")?,
         }
     }
     if json {

@@ -61,9 +61,11 @@ impl Loop {
             }
             Err(error) => return Some(Guarded { guard: Guard::Unreadable, text: error.to_string(), stands: true }),
         };
+        let hidden = |name: &String| self.secrets.redact_path(Path::new(name)).to_string_lossy().into_owned();
+        let names: Vec<String> = changed.iter().map(hidden).collect();
         let files = if changed.len() == 1 { "file was" } else { "files were" };
         let how = if guard == Guard::Meanwhile { "touched while the checks ran" } else { "changed" };
-        let mut text = format!("protected {files} {how}: {}", changed.join(", "));
+        let mut text = format!("protected {files} {how}: {}", names.join(", "));
         if let Some(by) = self.changed_by(&changed) {
             text.push_str(&format!(" (first seen after {by})"));
         }
@@ -111,6 +113,7 @@ impl Loop {
         let found = wire.settle(&self.world).await;
         *self.tripwire.borrow_mut() = Some(wire);
         let text = found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let text = self.secrets.redact_str(&text).into_owned();
         let stands = found.iter().any(|one| one.stands.is_some());
         (!found.is_empty()).then_some(Guarded { guard: Guard::Tripwire, text, stands })
     }
@@ -224,7 +227,10 @@ impl Loop {
         self.witness();
         if let Some(tree) = tree {
             match self.git.changes(&self.world, &tree).await {
-                Ok(changes) => return changes,
+                Ok((mut changes, patch)) => {
+                    changes.branch = changes.branch.map(|name| self.secrets.redact_str(&name).into_owned());
+                    return (changes, patch);
+                }
                 Err(error) => tracing::warn!(%error, "git cannot tell what changed"),
             }
         }

@@ -136,7 +136,7 @@ pub(super) fn start_fact(parts: &RunParts, resumed: bool, git: &GitState, frozen
             sandbox: parts.sandbox.clone(),
             workspace: parts.roots.shown.to_string_lossy().into_owned(),
             git_base: git.head.clone(),
-            git_branch: git.branch.clone(),
+            git_branch: git.branch.as_deref().map(|name| parts.secrets.redact_str(name).into_owned()),
             git_prefix: git.prefix.clone(),
             removed: parts.removed.clone(),
             config: (parts.config.digest != frozen.config_digest).then(|| parts.config.yaml.clone()),

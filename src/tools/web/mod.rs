@@ -6,6 +6,8 @@
 
 mod html;
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use reqwest::Url;
@@ -31,6 +33,22 @@ pub struct Web {
     pub network: Network,
     /// Loopback, private and shared addresses, too.
     pub private: bool,
+}
+
+/// A page is being fetched as long as this lives.
+pub(super) struct Busy(Rc<Cell<bool>>);
+
+impl Busy {
+    pub(super) fn new(fetching: &Rc<Cell<bool>>) -> Busy {
+        fetching.set(true);
+        Busy(Rc::clone(fetching))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 /// `web-fetch`. Dropping the future ends the exchange.

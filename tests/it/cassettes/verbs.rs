@@ -10,7 +10,7 @@ use super::{packed, recorded};
 use crate::compaction::support::{steps, summary};
 use crate::goal::support::{Case, content, met};
 use crate::provider::{Reply, Script};
-use crate::sandbox::PATIENCE;
+use crate::sandbox::{PATIENCE, json_lines};
 
 #[test]
 fn a_session_is_packed_shown_and_verified() {
@@ -204,4 +204,53 @@ fn a_run_packs_itself_on_a_signal_too() {
     let tape = Tape::of_file(&file).expect("whole");
     assert_eq!(tape.outcome(), Some(Outcome::Terminated));
     case.provider.finish();
+}
+
+#[test]
+fn a_run_that_is_met_and_cannot_be_packed_says_so_everywhere() {
+    let key = format!("ghp_{}", "a1B2".repeat(9));
+    let script = Script::new().agent(Reply::bash(&format!("echo {key}"))).agent(Reply::complete("done")).judge(met());
+    let case = Case::new(script, "goal: x");
+    let file = case.sandbox.root().join("x.jsonl");
+    let name = file.to_str().expect("a path");
+    let goal = case.goal.to_str().expect("a path");
+    let args = ["run", goal, "--cassette", name, "-o", "../own.json", "--output-format", "jsonl"];
+    let finished = case.sandbox.run(args).expect_code(23);
+    assert!(finished.stderr.contains("no cassette was made"), "{}", finished.stderr);
+    assert!(!file.exists());
+    let said = finished.events().pop().expect("events");
+    assert_eq!(said["type"], "run.finished");
+    let dir = case.sandbox.session_dir();
+    assert_eq!(json_lines(&dir.join("events.jsonl")).pop().as_ref(), Some(&said));
+    for text in [case.sandbox.read(dir.join("result.json")), case.sandbox.read("../own.json")] {
+        let result: serde_json::Value = serde_json::from_str(&text).expect("a result");
+        assert_eq!(result, said["result"]);
+        assert_eq!((&result["outcome"], &result["exit_code"]), (&"environment".into(), &23.into()), "{result}");
+        let error = &result["error"];
+        assert!(error["message"].as_str().is_some_and(|message| message.contains("github-token")), "{error}");
+        assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("spettro cassette pack")), "{error}");
+    }
+    assert!(case.sandbox.read(dir.join("summary.md")).starts_with("# environment"));
+    // The session itself is met, and can be packed once nothing speaks against it.
+    case.sandbox.run(["cassette", "pack", "latest", "-o", name, "--allow", "github-token"]).expect_code(0);
+    assert_eq!(Tape::of_file(&file).expect("whole").outcome(), Some(Outcome::Met));
+    case.provider.finish();
+}
+
+#[test]
+fn a_workspace_whose_path_is_no_plain_text_is_refused_before_anything_is_spent() {
+    use std::os::unix::ffi::OsStrExt;
+    let case = Case::new(content(), "goal: x");
+    for (name, why) in [(&b"new\nline"[..], "control character"), (b"not\xffutf8", "not UTF-8")] {
+        let folder = case.sandbox.root().join(std::ffi::OsStr::from_bytes(name));
+        std::fs::create_dir(&folder).expect("made");
+        let sent = case.provider.requests().len();
+        let mut command = case.sandbox.command(env!("CARGO_BIN_EXE_spettro"));
+        let words = case.sandbox.model_yaml(&case.provider, "test/model-1");
+        std::fs::write(folder.join("goal.yaml"), format!("version: 1\ngoal: x\n{words}\n")).expect("written");
+        command.current_dir(&folder).args(["run", "goal.yaml", "--cassette", "../x.jsonl"]);
+        let refused = case.sandbox.start(command).wait(PATIENCE).expect_code(2);
+        assert!(refused.stderr.contains(why) && refused.stderr.contains("--cassette"), "{}", refused.stderr);
+        assert_eq!(case.provider.requests().len(), sent);
+    }
 }

@@ -96,6 +96,8 @@ fn a_rate_limit_longer_than_the_budget_is_saved_and_says_when() {
     let case = Case::new(script, "goal: x\nrate_limit: {max_wait: 1m}");
     let ended = case.run().expect(Outcome::Saved);
     assert_eq!((ended.result.retry_after_s, ended.result.retryable), (Some(3_600), true));
+    let why = "it asks for a wait of 1h, and `rate_limit.max_wait` is 1m";
+    assert!(ended.error().contains(why), "{}", ended.error());
     let again = case.resume(&ended, &[]).expect(Outcome::Met);
     assert_eq!(again.result.iterations, 1);
     case.provider.finish();

@@ -6,7 +6,8 @@ use spettro::event::Outcome;
 
 use crate::goal::support::{Case, met};
 use crate::provider::{Reply, Script};
-use crate::sandbox::KEY_VARIABLE;
+use crate::replay::support::{Recording, replay};
+use crate::sandbox::{KEY_VARIABLE, Sandbox};
 
 /// Every file below a folder that holds the text.
 fn holding(folder: &Path, text: &str) -> Vec<String> {
@@ -84,4 +85,54 @@ fn a_provider_that_repeats_the_key_in_its_error_does_not_get_it_into_a_file() {
     assert_eq!(holding(&case.sandbox.spettro_home(), "the-key-12345"), Vec::<String>::new());
     assert!(!ended.finished.stdout.contains("the-key-12345") && !ended.finished.stderr.contains("the-key-12345"));
     case.provider.finish();
+}
+
+/// The value of a variable that is a secret, put together so that the model's own words hold none; and its base64.
+const SPLIT: &str = "a=in-a-names; v=\"sk-$a-value\"; e=$(printf %s \"$v\" | base64)";
+const NAMED: &str = "sk-in-a-names-value";
+const NAMED_BASE64: &str = "c2staW4tYS1uYW1lcy12YWx1ZQ";
+
+#[test]
+fn names_of_files_that_are_a_secret_stay_in_the_workspace_and_replay() {
+    for repository in [false, true] {
+        let sandbox = Sandbox::new();
+        sandbox.set("MY_PASS", NAMED);
+        sandbox.write(format!("before/{NAMED}"), "from the start");
+        if repository {
+            sandbox.git_init();
+        }
+        let script = Script::new()
+            .agent(Reply::bash(&format!("{SPLIT}; mkdir d; echo 1 > d/$v; echo 2 > d/$e; echo 3 > \"$v.txt\"; ls d")))
+            .agent(Reply::text("One."))
+            .judge(Reply::verdict("unmet", "no", "more"))
+            .agent(Reply::bash(&format!("{SPLIT}; rm d/$v; mv d/$e e-$e; echo 4 >> before/$v")))
+            .agent(Reply::complete("done"))
+            .judge(met());
+        let recording = Recording::in_place(sandbox, script, "goal: x\nrecord: effects\nredact: [MY_PASS]\n");
+        recording.run(0);
+        let packets: String = recording.provider.judge_requests().iter().map(|request| request.text()).collect();
+        assert!(packets.contains("«secret:MY_PASS».txt"), "{packets}");
+        for request in recording.provider.requests() {
+            let body = String::from_utf8_lossy(&request.body).into_owned();
+            assert!(!body.contains(NAMED) && !body.contains(NAMED_BASE64), "{repository} {body}");
+        }
+        let home = recording.sandbox.spettro_home();
+        for value in [NAMED, NAMED_BASE64] {
+            let stored = holding(&home, value).into_iter().filter(|file| !file.contains("/git/")).collect::<Vec<_>>();
+            assert_eq!(stored, Vec::<String>::new(), "{repository}");
+        }
+        assert!(recording.sandbox.exists(format!("{NAMED}.txt")), "the workspace is left alone");
+        assert!(recording.sandbox.exists(format!("e-{NAMED_BASE64}==")));
+
+        let cassette = recording.sandbox.root().join("run.jsonl");
+        let name = cassette.to_str().expect("UTF-8");
+        recording.sandbox.run(["cassette", "pack", "latest", "-o", name]).expect_code(0);
+        let text = recording.sandbox.read("../run.jsonl");
+        assert!(!text.contains(NAMED) && !text.contains(NAMED_BASE64));
+        for replayed in [recording.replay(&[]), replay(&cassette, &[])] {
+            replayed.expect_same();
+            assert_eq!(replayed.standing("trees"), "identical", "{repository} {:#}", replayed.report);
+            assert_eq!(replayed.finished.code, Some(0), "{repository} {:#}", replayed.report);
+        }
+    }
 }

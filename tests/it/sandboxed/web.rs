@@ -5,8 +5,10 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use spettro::event::Outcome;
 
 use super::support::Cell;
+use crate::goal::support::Case;
 use crate::provider::{Reply, Script};
 use crate::sandbox::{Finished, PATIENCE};
 use crate::supervision::support::met;
@@ -35,6 +37,11 @@ impl Site {
                 let head = String::from_utf8_lossy(&head).into_owned();
                 let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
                 seen.lock().expect("whole").push(head);
+                if path == "/slow" {
+                    // Nobody sends: it is slow.
+                    let (_nobody, never) = std::sync::mpsc::channel::<()>();
+                    let _ = never.recv_timeout(std::time::Duration::from_secs(3));
+                }
                 let (status, more, body) = match path.as_str() {
                     "/moved" => ("302 Found", "location: /page\r\nset-cookie: a=b\r\n".to_owned(), String::new()),
                     "/metadata" => {
@@ -98,6 +105,21 @@ fn pages_are_fetched_without_anything_of_ours_and_redirects_followed() {
         }
         assert!(lower.starts_with("get /") && lower.contains("user-agent: spettro/"), "{head}");
     }
+}
+
+#[test]
+fn a_page_that_is_long_in_coming_is_no_idle_time() {
+    let site = Site::start();
+    let script = Script::new()
+        .agent(Reply::call("web-fetch", json!({"url": site.url("/slow")})))
+        .agent(Reply::complete("done"))
+        .judge(met());
+    let tools = "tools: {allow: [web-fetch, goal-complete], web_private: true}";
+    let case = Case::new(script, &format!("goal: x\n{tools}\nlimits: {{idle: 1s}}"));
+    let ended = case.run().expect(Outcome::Met);
+    assert!(ended.finished.duration.as_secs() >= 3, "the page was slow");
+    assert!(case.provider.agent_requests()[1].tool_results()[0].text.contains("# Title"));
+    case.provider.finish();
 }
 
 #[test]

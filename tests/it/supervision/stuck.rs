@@ -47,9 +47,18 @@ fn unread(limits: &str, then: &str) -> (String, Value) {
     let mut command = sandbox.command("bash");
     command.args(["-c", &script]).env("SPETTRO", env!("CARGO_BIN_EXE_spettro"));
     sandbox.start(command).wait(PATIENCE);
-    let own = serde_json::from_str(&sandbox.read("../own.json")).expect("a result");
+    let own: Value = serde_json::from_str(&sandbox.read("../own.json")).expect("a result");
     let stored = sandbox.read(sandbox.session_dir().join("result.json"));
     assert_eq!(serde_json::from_str::<Value>(&stored).expect("a result"), own);
+    // Its log has no end: who looks at it is told all the same.
+    assert!(sandbox.session_lines().iter().all(|line| line["kind"] != "end"));
+    let outcome = own["outcome"].as_str().expect("a word");
+    let message = own["error"]["message"].as_str().expect("a text");
+    let shown = sandbox.run(["sessions", "show", "latest"]).expect_code(0).stdout;
+    assert!(shown.contains(&format!("ended `{outcome}` ({message}); the log has no end")), "{shown}");
+    let again = ["run", "--resume", "latest", "--max-time", "1m"];
+    let resumed = sandbox.spawn(again).wait(PATIENCE);
+    assert!(resumed.stderr.contains(&format!("it ended as `{outcome}` ({message})")), "{}", resumed.stderr);
     let _ = provider.take_problems();
     (sandbox.read("../code"), own)
 }
