@@ -257,7 +257,7 @@ mod tests {
             let (bytes, sha256) = (content.len() as u64, hex(&Sha256::digest(&content)));
             BaseFile { path: name.into(), kind: BaseKind::File, bytes, sha256 }
         };
-        let base = Base { git_commit: None, files: vec![file("control"), file("plain")] };
+        let base = Base { git_commit: None, files: vec![file("control"), file("plain")], hidden: BTreeMap::new() };
         base.keep(dir.path(), &at("base.zst"), &Secrets::default()).unwrap();
         let (read, contents) = Base::read(&at("base.zst")).unwrap();
         assert_eq!(read, base);
