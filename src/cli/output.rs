@@ -32,6 +32,11 @@ impl Output {
         self.0.named()
     }
 
+    /// See [`Target::is_stream`].
+    pub fn is_stream(&self) -> bool {
+        self.0.is_stream()
+    }
+
     /// Marks a result of an earlier run as that of one that is running: should this one be killed, nobody takes the old
     /// one for its own. Where there is none yet, none is made; it might stand in the workspace. Where a link leads
     /// there that is not settled, [`Output::settle`] does it.

@@ -118,6 +118,11 @@ impl Target {
         Ok(())
     }
 
+    /// Whether it is written to as it is, so that somebody has to take it.
+    pub fn is_stream(&self) -> bool {
+        self.stream.is_some()
+    }
+
     /// Whether a file stands there.
     pub fn is_file(&self) -> bool {
         self.stream.is_none() && self.real.symlink_metadata().as_ref().is_ok_and(Metadata::is_file)
@@ -135,7 +140,7 @@ impl Target {
         }
         match &self.stream {
             Some(stream) => pour(&reopened(stream)?, content),
-            None => beneath::replace(&self.real, content, Some(PRIVATE)),
+            None => beneath::replace(&self.real, content, Some(PRIVATE)).map_err(displaced),
         }
     }
 
@@ -148,8 +153,16 @@ impl Target {
             return Err(io::Error::other("no file can be made there"));
         }
         let folder = self.real.parent().unwrap_or(Path::new("/"));
-        beneath::open(folder, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        beneath::open(folder, OFlags::RDONLY | OFlags::DIRECTORY).map_err(displaced)?;
         Ok(&self.real)
+    }
+}
+
+/// A link where a folder was is told as what it is.
+fn displaced(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::NotADirectory => io::Error::other("a link, or a file, stands on its way where a folder was"),
+        _ => error,
     }
 }
 

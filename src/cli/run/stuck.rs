@@ -58,7 +58,8 @@ impl Known {
         {
             tracing::error!(%error, "result.json cannot be written");
         }
-        let unwritten = self.output().and_then(|output| output.write(&result).err());
+        let (streams, file): (Vec<_>, Vec<_>) = self.output.iter().cloned().partition(|output| output.is_stream());
+        let mut unwritten: Vec<std::io::Error> = file.iter().filter_map(|file| file.write(&result).err()).collect();
         let data = match self.format {
             Format::Text => Ok(String::new()),
             Format::Json => serde_json::to_string(&result).map(|line| line + "\n"),
@@ -69,11 +70,12 @@ impl Known {
                 serde_json::to_string(&record).map(|line| line + "\n")
             }
         };
-        let message = result.error.map(|error| error.message).unwrap_or_default();
+        let message = result.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
         let (printed, done) = mpsc::channel();
         let print = move || {
             let _ = writeln!(std::io::stderr(), "error: {message}");
-            if let Some(error) = unwritten {
+            unwritten.extend(streams.iter().filter_map(|stream| stream.write(&result).err()));
+            for error in unwritten {
                 let _ = writeln!(std::io::stderr(), "error: write the result: {error}");
             }
             let _ = std::io::stdout().write_all(data.unwrap_or_default().as_bytes());

@@ -77,7 +77,7 @@ fn a_folder_that_becomes_a_link_is_not_followed() {
         std::fs::create_dir(sandbox.workspace().join("out")).expect("a folder");
         let case = agent(sandbox, "rm -r out; ln -s ~/.ssh out");
         let finished = run(&case, &flags).expect_code(23);
-        assert!(finished.stderr.contains("link stands on its way"), "{flags:?}: {}", finished.stderr);
+        assert!(finished.stderr.contains("stands on its way"), "{flags:?}: {}", finished.stderr);
         untouched(&case.sandbox);
         case.provider.finish();
     }
