@@ -27,6 +27,7 @@ mod sessions;
 mod steer;
 mod stop;
 mod streams;
+mod target;
 mod trust;
 pub mod validate;
 

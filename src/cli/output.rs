@@ -1,81 +1,84 @@
 //! The file of `-o`, and where a run's result is to go.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
+use super::target::Target;
 use crate::event::{Outcome, RunResult};
 use crate::goal::early;
+use crate::process::sandbox::Policy;
 use crate::report::Format;
 
-/// Refuses a file that could not be written at the end, before anything is spent.
-///
-/// # Errors
-/// A folder, and a file whose folder does not exist.
-pub fn check(file: &Path) -> Result<(), Failure> {
-    let shown = file.display();
-    if file.as_os_str() == "-" {
-        return Err(Failure::usage("`-o -` is no file").hint("`--json` writes the result to stdout"));
+/// Where the result goes that `-o` asks for.
+#[derive(Debug)]
+pub struct Output(Target);
+
+impl Output {
+    /// Refuses a file that could not be written at the end, before anything is spent.
+    ///
+    /// # Errors
+    /// As [`Target::find`].
+    pub fn find(file: &Path) -> Result<Output, Failure> {
+        let found = Target::find("-o", file);
+        found.map(Output).map_err(|failure| match file.as_os_str() == "-" {
+            true => failure.hint("`--json` writes the result to stdout"),
+            false => failure,
+        })
     }
-    match std::fs::metadata(file) {
-        Ok(metadata) if metadata.is_dir() => {
-            return Err(Failure::usage(format!("`-o {shown}` is a folder")).hint("name a file in it"));
+
+    /// As it was named.
+    pub fn named(&self) -> &Path {
+        self.0.named()
+    }
+
+    /// See [`Target::is_stream`].
+    pub fn is_stream(&self) -> bool {
+        self.0.is_stream()
+    }
+
+    /// Marks a result of an earlier run as that of one that is running: should this one be killed, nobody takes the old
+    /// one for its own. Where there is none yet, none is made; it might stand in the workspace. Where a link leads
+    /// there that is not settled, [`Output::settle`] does it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn begin(&self, run_id: &str) -> Result<(), Failure> {
+        if !self.0.is_settled() || !self.0.is_file() {
+            return Ok(());
         }
-        Ok(_) => return Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(Failure::usage(format!("`-o {shown}` cannot be written: {error}"))),
+        let running = RunResult {
+            state: "running".to_owned(),
+            outcome: None,
+            exit_code: None,
+            error: None,
+            ..early(run_id, Outcome::Internal, String::new(), None)
+        };
+        let failed = |error| Failure::new(Outcome::Environment, format!("write `{}`: {error}", self.named().display()));
+        self.write(&running).map_err(failed)
     }
-    let folder = folder(file);
-    match std::fs::metadata(folder) {
-        Ok(metadata) if metadata.is_dir() && file.file_name().is_some() => Ok(()),
-        Ok(_) => Err(Failure::usage(format!("`-o {shown}` is no file"))),
-        Err(error) => Err(Failure::usage(format!("the folder of `-o {shown}` cannot be used: {error}"))
-            .hint(format!("make it first: `mkdir -p {}`", folder.display()))),
-    }
-}
 
-/// Marks a result of an earlier run as that of one that is running: should this one be killed, nobody takes the old one
-/// for its own. Where there is none yet, none is made; it might stand in the workspace.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn begin(file: &Path, run_id: &str) -> Result<(), Failure> {
-    if !std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file()) {
-        return Ok(());
+    /// See [`Target::settle`]; then the mark, if there was none yet.
+    ///
+    /// # Errors
+    /// A usage error for a link that others can have put there, and when the mark cannot be written.
+    pub fn settle(&self, policy: &Policy, project: &Path, run_id: &str) -> Result<(), Failure> {
+        if self.0.is_settled() {
+            return Ok(());
+        }
+        self.0.settle(policy, project)?;
+        self.begin(run_id)
     }
-    let running = RunResult {
-        state: "running".to_owned(),
-        outcome: None,
-        exit_code: None,
-        error: None,
-        ..early(run_id, Outcome::Internal, String::new(), None)
-    };
-    write(file, &running)
-        .map_err(|error| Failure::new(Outcome::Environment, format!("write `{}`: {error}", file.display())))
-}
 
-/// Writes a result whole, under another name first; into a device or a pipe as it is.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn write(file: &Path, result: &RunResult) -> std::io::Result<()> {
-    let mut text = serde_json::to_vec_pretty(result)?;
-    text.push(b'\n');
-    if std::fs::metadata(file).is_ok_and(|metadata| !metadata.is_file()) {
-        // Nothing may take the place of `/dev/null`.
-        return std::fs::OpenOptions::new().write(true).open(file)?.write_all(&text);
+    /// Writes a result whole; see [`Target::write`].
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, result: &RunResult) -> std::io::Result<()> {
+        let mut text = serde_json::to_vec_pretty(result)?;
+        text.push(b'\n');
+        self.0.write(&text)
     }
-    // What a link leads to is replaced, not the link.
-    let file = &std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let mut temporary = tempfile::NamedTempFile::new_in(folder(file))?;
-    temporary.write_all(&text)?;
-    temporary.persist(file).map_err(|error| error.error)?;
-    Ok(())
-}
-
-fn folder(file: &Path) -> &Path {
-    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Where a run's result is to go, as far as a command line that is wrong elsewhere says.
@@ -123,53 +126,37 @@ pub fn asked(words: &[OsString]) -> AskedOutput {
 mod tests {
     use super::*;
 
-    fn result() -> RunResult {
-        crate::goal::early("run-1", Outcome::Usage, "no".to_owned(), None)
-    }
-
     #[test]
-    fn what_cannot_be_written_is_refused_before() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::write(at("old"), "x").unwrap();
-        assert!(check(&at("new")).is_ok() && check(&at("old")).is_ok() && check(Path::new("/dev/null")).is_ok());
-        assert!(check(Path::new("plain")).is_ok());
-        let failure = check(Path::new("-")).unwrap_err();
+    fn stdout_is_no_file() {
+        let failure = Output::find(Path::new("-")).unwrap_err();
         assert!(failure.outcome == Outcome::Usage && failure.hint.is_some_and(|hint| hint.contains("--json")));
-        for bad in [at(""), at("none/new"), at("old/new"), PathBuf::from("/")] {
-            let failure = check(&bad).unwrap_err();
-            assert_eq!(failure.outcome, Outcome::Usage, "{}", bad.display());
-        }
     }
 
     #[test]
     fn an_old_result_is_marked_as_running_and_no_new_one_is_made() {
         let folder = tempfile::tempdir().unwrap();
-        let (old, new) = (folder.path().join("old"), folder.path().join("new"));
-        write(&old, &RunResult { outcome: Some(Outcome::Met), ..result() }).unwrap();
-        begin(&old, "run-2").unwrap();
-        begin(&new, "run-2").unwrap();
-        begin(Path::new("/dev/null"), "run-2").unwrap();
-        let marked: serde_json::Value = serde_json::from_slice(&std::fs::read(&old).unwrap()).unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let (old, new) = (folder.join("old"), folder.join("new"));
+        let result = early("run-1", Outcome::Usage, "no".to_owned(), None);
+        let begin = |file: &Path| Output::find(file).unwrap().begin("run-2").unwrap();
+        Output::find(&old).unwrap().write(&RunResult { outcome: Some(Outcome::Met), ..result }).unwrap();
+        begin(&old);
+        begin(&new);
+        begin(Path::new("/dev/null"));
+        let read = || -> serde_json::Value { serde_json::from_slice(&std::fs::read(&old).unwrap()).unwrap() };
+        let marked = read();
         assert_eq!((marked["state"].as_str(), marked["run_id"].as_str()), (Some("running"), Some("run-2")));
         assert!(marked["outcome"].is_null() && marked["exit_code"].is_null() && marked["error"].is_null());
         assert!(!new.exists());
-    }
 
-    #[test]
-    fn links_stay_links_and_pipes_pipes() {
-        let folder = tempfile::tempdir().unwrap();
-        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
-        std::fs::write(&file, "old").unwrap();
-        std::os::unix::fs::symlink(&file, &link).unwrap();
-        write(&link, &result()).unwrap();
+        // Behind a link it is done once somebody knows who may put links there.
+        let link = folder.join("link");
+        std::os::unix::fs::symlink(&old, &link).unwrap();
+        let output = Output::find(&link).unwrap();
+        output.begin("run-3").unwrap();
+        assert_eq!(read()["run_id"], "run-2");
+        output.settle(&Policy::off(), &folder, "run-3").unwrap();
+        assert_eq!(read()["run_id"], "run-3");
         assert!(link.symlink_metadata().unwrap().is_symlink());
-        assert!(std::fs::read_to_string(&file).unwrap().contains("\"usage\""));
-
-        let null = folder.path().join("null");
-        std::os::unix::fs::symlink("/dev/null", &null).unwrap();
-        write(&null, &result()).unwrap();
-        assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
-        assert!(null.symlink_metadata().unwrap().is_symlink());
     }
 }

@@ -29,7 +29,7 @@ use super::failure::Failure;
 use super::lanes::NoExec;
 use super::logging::Log;
 use super::models::{Frozen as FrozenModels, models};
-use super::output;
+use super::output::Output;
 use super::streams::Data;
 use crate::event::{Outcome, RunResult};
 use crate::goal::{Config, GoalSource, Overrides, Problem, early, load, refused};
@@ -58,15 +58,19 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
     let run_id = run_id();
     let console = Rc::new(Console::new(format(args), look(args, &env), args.deltas, String::new()));
     // A file that cannot be written is no place for the result either.
-    let file = args.output_file.as_deref();
-    let checked = file.map_or(Ok(()), output::check);
-    let file = file.filter(|_| checked.is_ok());
+    let found = args.output_file.as_deref().map(Output::find).transpose();
     // A dry run writes no result.
-    let replaced = file.filter(|_| !args.dry_run).map_or(Ok(()), |file| output::begin(file, &run_id));
-    let checked = checked.and(replaced);
+    let began = |output: &Output| if args.dry_run { Ok(()) } else { output.begin(&run_id) };
+    let (output, checked) = match found {
+        Ok(output) => {
+            let checked = output.as_ref().map_or(Ok(()), began);
+            (output.map(Arc::new), checked)
+        }
+        Err(failure) => (None, Err(failure)),
+    };
     let started = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         checked?;
-        let known = Arc::new(Known::new(&run_id, format(args), file.map(Path::to_owned)));
+        let known = Arc::new(Known::new(&run_id, format(args), output.clone()));
         start(args, dispositions, &env, &known, &console)
     }));
     let began = matches!(started, Ok(Ok(_)));
@@ -83,10 +87,10 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
     if !began {
         console.unbegun(&only_event(&result));
     }
-    if let Some(file) = file
-        && let Err(error) = output::write(file, &result)
+    if let Some(output) = output
+        && let Err(error) = output.write(&result)
     {
-        let message = format!("write `{}`: {error}", file.display());
+        let message = format!("write `{}`: {error}", output.named().display());
         if result.outcome == Some(Outcome::Met) {
             unwritten(&mut result, message, None);
         } else {
@@ -165,9 +169,7 @@ fn start(
     let asked = args.asked().map_err(Stop::Problems)?;
     let overrides = args.overrides().map_err(Stop::Problems)?;
     let title = args.title().map_err(Stop::Problems)?;
-    if let Some(file) = &args.cassette {
-        record::check(file)?;
-    }
+    let cassette = args.cassette.as_deref().map(record::check).transpose()?;
     let session_root = match &args.session_dir {
         Some(dir) => cwd.join(dir),
         None => home.join("sessions"),
@@ -295,6 +297,13 @@ fn start(
     // What cannot be kept is known before anything is made; where everything is, only once the session is there.
     let policy = ground.policy(&config, &workspace, None)?;
     let level = confine::confine(&exec, &policy)?;
+    // Nor does what is written at the end go where a command or the repository leads it.
+    if let Some(output) = known.output().filter(|_| !args.dry_run) {
+        output.settle(&policy, &workspace, run_id)?;
+    }
+    if let Some(cassette) = &cassette {
+        cassette.settle(&policy, &workspace)?;
+    }
     world.exec = exec.clone();
     world.transport = models.transport;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -329,6 +338,7 @@ fn start(
     let begun: Begun = Rc::default();
     let go = Go {
         args,
+        cassette,
         begun: begun.clone(),
         known: known.clone(),
         watchdog: watchdog.clone(),

@@ -186,7 +186,11 @@ fn load_with(
         cwd,
         home: user_home(env),
     });
-    if let Some(folder) = standing.as_ref().filter(|_| overrides.untrusted).and_then(trust::Standing::inside) {
+    let inside = standing.as_ref().and_then(trust::Standing::inside);
+    if inside.is_some() {
+        merged.unite(&trust::UNITED);
+    }
+    if let Some(folder) = inside.filter(|_| overrides.untrusted) {
         let message = format!("is inside `{}`, and `--untrusted` takes only a goal from elsewhere", folder.display());
         problems.push(goal.source.whole("", message));
     }

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::super::failure::Failure;
-use super::super::output;
+use super::super::output::{self, Output};
 use super::{Exit, run_id};
 use crate::compact::Budget;
 use crate::event::{Commands, EVENT_VERSION, Event, Lane, Leaked, Outcome, Paths, Record, ResultError, RunResult};
@@ -55,10 +55,12 @@ pub fn misused(words: &[OsString], message: &str) -> Exit {
     };
     // A closed pipe has seen enough.
     let _ = write!(std::io::stdout(), "{}", line.unwrap_or_default());
-    if let Some(file) = asked.file
-        && let Err(error) = output::write(&file, &result)
-    {
-        let _ = writeln!(std::io::stderr(), "error: write `{}`: {error}", file.display());
+    let written = asked.file.as_deref().map_or(Ok(()), |file| {
+        let output = Output::find(file).map_err(|failure| failure.message)?;
+        output.write(&result).map_err(|error| format!("write `{}`: {error}", file.display()))
+    });
+    if let Err(error) = written {
+        let _ = writeln!(std::io::stderr(), "error: {error}");
     }
     Outcome::Usage.into()
 }

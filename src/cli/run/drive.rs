@@ -12,6 +12,7 @@ use super::super::confine::{self, Ground};
 use super::super::failure::Failure;
 use super::super::logging::Log;
 use super::super::models::{ask_windows, read_keys};
+use super::super::target::Target;
 use super::broken::{give_up, not_begun};
 use super::earlier::Earlier;
 use super::stuck::Known;
@@ -47,6 +48,8 @@ pub(super) type Begun = Rc<RefCell<Option<(Session, Vec<String>)>>>;
 /// A run that is about to start.
 pub(super) struct Go<'a> {
     pub args: &'a RunArgs,
+    /// Where `--cassette` goes.
+    pub cassette: Option<Target>,
     pub begun: Begun,
     pub known: Arc<Known>,
     pub watchdog: Watchdog,
@@ -74,7 +77,7 @@ pub(super) struct Go<'a> {
 impl Go<'_> {
     pub(super) async fn drive(self, mut signals: Signals) -> Result<RunResult, Failure> {
         let Go { args, world, exec, ground, place, config, mut agent, mut judge, mut summarizer, .. } = self;
-        let Go { keys, earlier, .. } = self;
+        let Go { keys, earlier, cassette, .. } = self;
         let Go { mut notes, run_id, console, removed, secrets, title, log, known, watchdog, .. } = self;
         tokio::select! {
             biased;
@@ -237,8 +240,8 @@ impl Go<'_> {
             console
                 .notice(&format!("{undelivered} steering {messages} did not reach the agent; a resume delivers them"));
         }
-        if let Some(file) = &args.cassette {
-            super::record::write(&session, file, &hidden, &console, &mut result);
+        if let Some(cassette) = &cassette {
+            super::record::write(&session, cassette, &hidden, &console, &mut result);
         }
         drop(lock);
         Ok(result)

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::super::failure::Failure;
+use super::super::target::Target;
 use super::broken::unwritten;
 use crate::cassette::{self, CassetteError, Pack, Parts, Tape, pack};
 use crate::event::{Outcome, RunResult};
@@ -11,7 +12,7 @@ use crate::session::Session;
 use crate::world::Secrets;
 
 /// Refuses a file that could not be made, before anything is spent.
-pub(super) fn check(file: &Path) -> Result<(), Failure> {
+pub(super) fn check(file: &Path) -> Result<Target, Failure> {
     if file.as_os_str() == "-" {
         return Err(Failure::usage("`--cassette -` is no file").hint("name one: `--cassette run.cassette.zst`"));
     }
@@ -19,11 +20,7 @@ pub(super) fn check(file: &Path) -> Result<(), Failure> {
         let message = format!("`--cassette`: {} exists already", file.display());
         return Err(Failure::usage(message).hint("name another file, or remove it"));
     }
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !folder.is_dir() {
-        return Err(Failure::usage(format!("`--cassette`: {} is no folder", folder.display())));
-    }
-    Ok(())
+    Target::find("--cassette", file)
 }
 
 /// Refuses a workspace of which a recording could not say where it is, before anything is spent.
@@ -36,9 +33,13 @@ pub(super) fn check_workspace(workspace: &Path) -> Result<(), Failure> {
 }
 
 /// Packs the session. Who asked for the file and does not get it is told, and a run that met its goal is none then.
-pub(super) fn write(session: &Session, file: &Path, secrets: &Secrets, console: &Console, result: &mut RunResult) {
+pub(super) fn write(session: &Session, to: &Target, secrets: &Secrets, console: &Console, result: &mut RunResult) {
     let how = Pack { parts: Parts::Everything, force: false, secrets, allow: &[] };
-    match Tape::of_session(&session.dir()).and_then(|tape| pack(&tape, file, &how)) {
+    let place = || {
+        let unusable = |error| CassetteError::Io { what: "make", file: to.named().to_owned(), error };
+        to.place().map_err(unusable)
+    };
+    match Tape::of_session(&session.dir()).and_then(|tape| pack(&tape, place()?, &how)) {
         // A run that never called a model has nothing to pack, and says itself why.
         Ok(_) | Err(CassetteError::Nothing(_) | CassetteError::Empty(_)) if result.outcome != Some(Outcome::Met) => {}
         Ok(_) => {}

@@ -2,12 +2,11 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-use super::super::output;
+use super::super::output::Output;
 use super::broken::{counted, only_event};
 use crate::event::{Outcome, Paths, ResultError, RunResult};
 use crate::goal::early;
@@ -21,7 +20,7 @@ const PRINT_WITHIN: Duration = Duration::from_secs(1);
 pub(super) struct Known {
     run: String,
     format: Format,
-    file: Option<PathBuf>,
+    output: Option<Arc<Output>>,
     /// The session's folder and the command that resumes it; none for one that is not kept.
     session: OnceLock<(PathBuf, Vec<String>)>,
     /// Of the last event that was shown.
@@ -29,12 +28,16 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub fn new(run: &str, format: Format, file: Option<PathBuf>) -> Known {
-        Known { run: run.to_owned(), format, file, session: OnceLock::new(), seq: AtomicU64::new(0) }
+    pub fn new(run: &str, format: Format, output: Option<Arc<Output>>) -> Known {
+        Known { run: run.to_owned(), format, output, session: OnceLock::new(), seq: AtomicU64::new(0) }
     }
 
     pub fn run(&self) -> &str {
         &self.run
+    }
+
+    pub fn output(&self) -> Option<&Output> {
+        self.output.as_deref()
     }
 
     pub fn began(&self, dir: PathBuf, resume: Vec<String>) {
@@ -55,7 +58,8 @@ impl Known {
         {
             tracing::error!(%error, "result.json cannot be written");
         }
-        let unwritten = self.file.as_deref().and_then(|file| output::write(file, &result).err());
+        let (streams, file): (Vec<_>, Vec<_>) = self.output.iter().cloned().partition(|output| output.is_stream());
+        let mut unwritten: Vec<std::io::Error> = file.iter().filter_map(|file| file.write(&result).err()).collect();
         let data = match self.format {
             Format::Text => Ok(String::new()),
             Format::Json => serde_json::to_string(&result).map(|line| line + "\n"),
@@ -66,11 +70,12 @@ impl Known {
                 serde_json::to_string(&record).map(|line| line + "\n")
             }
         };
-        let message = result.error.map(|error| error.message).unwrap_or_default();
+        let message = result.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
         let (printed, done) = mpsc::channel();
         let print = move || {
             let _ = writeln!(std::io::stderr(), "error: {message}");
-            if let Some(error) = unwritten {
+            unwritten.extend(streams.iter().filter_map(|stream| stream.write(&result).err()));
+            for error in unwritten {
                 let _ = writeln!(std::io::stderr(), "error: write the result: {error}");
             }
             let _ = std::io::stdout().write_all(data.unwrap_or_default().as_bytes());

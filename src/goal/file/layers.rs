@@ -51,13 +51,15 @@ pub(super) struct Merged {
     named: BTreeMap<(String, String), Entry>,
     /// Of `named`, those that stand where a lower layer had another.
     replacing: BTreeSet<(String, String)>,
+    /// What the user's configuration has, whoever sets it besides.
+    users: BTreeMap<String, Entry>,
     defaults: Rc<Source>,
 }
 
 impl Merged {
     pub(super) fn new() -> Merged {
         let (entries, named, replacing) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Merged { entries, named, replacing, defaults: Rc::new(Source::defaults()) }
+        Merged { entries, named, replacing, users: BTreeMap::new(), defaults: Rc::new(Source::defaults()) }
     }
 
     /// Puts a layer on top.
@@ -88,13 +90,34 @@ impl Merged {
             if path == "judge" && value == Value::Off {
                 self.entries.retain(|path, _| !path.starts_with("judge."));
             }
-            self.entries.insert(path, Entry { value, source });
+            let entry = Entry { value, source };
+            if matches!(entry.source.origin, Origin::User(_)) {
+                self.users.insert(path.clone(), entry.clone());
+            }
+            self.entries.insert(path, entry);
         }
     }
 
     /// What was set, by whomever.
     pub(super) fn set(&self, path: &str) -> Option<&Entry> {
         self.entries.get(path)
+    }
+
+    /// What the user's configuration has.
+    pub(super) fn of_user(&self, path: &str) -> Option<&Entry> {
+        self.users.get(path)
+    }
+
+    /// Adds what the user's configuration lists under these keys to what a goal file lists there.
+    pub(super) fn unite(&mut self, paths: &[&str]) {
+        for path in paths {
+            let users = self.users.get(*path).map(|entry| &entry.value);
+            let entry = self.entries.get_mut(*path).filter(|entry| matches!(entry.source.origin, Origin::GoalFile(_)));
+            if let (Some(Value::List(users)), Some(Entry { value: Value::List(list), .. })) = (users, entry) {
+                let missing: Vec<Value> = users.iter().filter(|item| !list.contains(item)).cloned().collect();
+                list.extend(missing);
+            }
+        }
     }
 
     /// What was set, or the key table's default; `None` when there is neither.

@@ -2,7 +2,7 @@
 //!
 //! Who can change the repository can change such a file: where requests and keys go, what calls are taken to cost,
 //! which secrets commands see and how much of a sandbox they are in is for the operator alone to say. Nor does the file
-//! choose by its own words whether it belongs to the repository.
+//! choose by its own words whether it belongs to the repository, or undo what the user's configuration keeps it from.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,9 @@ use super::layers::{Entry, Merged, steps};
 use super::node::Step;
 use super::source::{Origin, Problem};
 use super::value::Value;
+use super::{keys, parts, show};
 use crate::model::{is_listed, is_loopback};
+use crate::process::sandbox::{Files, Network};
 use crate::workspace::repository_top;
 
 /// The leaf paths of models.
@@ -38,6 +40,9 @@ const REFUSED_ELSEWHERE: [(&str, &str); 3] = [
 
 /// What a model's map sends to the server of the provider that it names.
 const SENT: [&str; 4] = ["headers", "env_http_headers", "query_params", "extra_body"];
+
+/// Lists to which such a file adds, and from which it takes nothing that the user's configuration has there.
+pub(super) const UNITED: [&str; 2] = ["redact", "protect"];
 
 /// Where a goal file lies, as far as that decides what it may set.
 pub(super) struct Standing<'a> {
@@ -133,7 +138,49 @@ pub(super) fn untrusted(merged: &Merged, standing: &Standing<'_>) -> Vec<Problem
     {
         found.add(entry, &steps("tools.web_private"), "opens servers of this machine and of its network");
     }
+    found.undone();
     found.problems
+}
+
+/// Whether a value of this key holds commands or the run less than `other` does.
+fn is_weaker(path: &str, value: &Value, other: &Value) -> bool {
+    let lacks = |value: &Value, other: &Value| match (value, other) {
+        (Value::List(value), Value::List(other)) => other.iter().any(|item| !value.contains(item)),
+        _ => false,
+    };
+    match path {
+        "sandbox.files" => {
+            let rank = |value: &Value| match value.text().and_then(Files::from_name).unwrap_or_default() {
+                Files::ReadOnly => 0,
+                Files::WorkspaceWrite => 1,
+                Files::Off => 2,
+            };
+            rank(value) > rank(other)
+        }
+        "sandbox.network" => match (parts::network(value), parts::network(other)) {
+            (_, Network::All) | (Network::None, _) => false,
+            (Network::Ports(ports), Network::Ports(others)) => ports.iter().any(|port| !others.contains(port)),
+            (Network::Ports(ports), Network::None) => !ports.is_empty(),
+            (Network::All, _) => true,
+        },
+        "env.clean" => (value, other) == (&Value::Bool(false), &Value::Bool(true)),
+        "workspace_mode" => other.text() == Some("copy") && value != other,
+        "tools.allow" => lacks(other, value),
+        "tools.deny" => lacks(value, other),
+        "rate_limit.max_wait" | "spool_max" => bound(value) > bound(other),
+        path => path.starts_with("limits.") && bound(value) > bound(other),
+    }
+}
+
+/// How much a limit allows.
+fn bound(value: &Value) -> Option<u128> {
+    match value {
+        Value::Whole(number) | Value::Size(number) => Some(u128::from(*number)),
+        Value::Time(time) => Some(time.as_millis()),
+        Value::Money(money) => Some(u128::from(money.0)),
+        Value::Unlimited => Some(u128::MAX),
+        _ => None,
+    }
 }
 
 fn of_goal(entry: &Entry) -> bool {
@@ -187,6 +234,20 @@ impl Found<'_> {
         for (key, why) in REFUSED.iter().chain(elsewhere) {
             if has(&entry.value, key) {
                 self.add(entry, &below(key), why);
+            }
+        }
+    }
+
+    /// Values that hold commands or the run less than those of the user's configuration do.
+    fn undone(&mut self) {
+        for (path, _) in keys::leaves() {
+            let Some(users) = self.merged.of_user(&path) else { continue };
+            let Some(entry) = self.merged.set(&path).filter(|entry| of_goal(entry)) else { continue };
+            // Without a sandbox of files: told as that.
+            let off = path == "sandbox.files" && entry.value.text() == Some(Files::Off.name());
+            if !off && is_weaker(&path, &entry.value, &users.value) {
+                let why = format!("is weaker than the `{}` of {}", show::line(&users.value), users.source.origin);
+                self.add(entry, &steps(&path), &why);
             }
         }
     }

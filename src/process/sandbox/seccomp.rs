@@ -1,5 +1,5 @@
-//! The filter of system calls: signals to the runner and its zygote, and the network where Landlock has no word for
-//! it. A filter sees numbers, never what a pointer leads to.
+//! The filter of system calls: signals to the runner and its zygote, the kernel's keyrings, and the network where
+//! Landlock has no word for it. A filter sees numbers, never what a pointer leads to.
 
 use std::collections::BTreeMap;
 
@@ -38,6 +38,10 @@ type Condition = Result<SeccompCondition, BackendError>;
 pub fn program(network: &Network, abi: u8, untouchable: &Untouchable) -> Result<Vec<libc::sock_filter>, BackendError> {
     let mut rules = Rules::new();
     signals(&mut rules, untouchable)?;
+    // Keys of a user are open to all that runs as that user, and no file says so.
+    for call in [libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_key] {
+        rules.insert(call, Vec::new());
+    }
     if *network != Network::All {
         sockets(&mut rules, network)?;
     }

@@ -182,7 +182,7 @@ fn a_run_packs_itself_at_its_end() {
     let refused = case.with(&["--cassette", named]).expect(Outcome::Usage);
     assert!(refused.error().contains("exists already"), "{}", refused.error());
     let refused = case.with(&["--cassette", "no/such/folder/x.zst"]).expect(Outcome::Usage);
-    assert!(refused.error().contains("is no folder"), "{}", refused.error());
+    assert!(refused.error().contains("the folder of `--cassette"), "{}", refused.error());
     assert_eq!(case.provider.requests().len(), sent, "refused before anything is spent");
     let other = case.sandbox.root().join("other.jsonl");
     let goal = case.goal.to_str().expect("a path");

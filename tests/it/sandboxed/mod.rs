@@ -2,6 +2,7 @@
 
 mod files;
 mod git;
+mod keyrings;
 mod levels;
 mod network;
 mod signals;

@@ -51,6 +51,77 @@ fn loopback_without_a_key_is_always_accepted() {
 }
 
 #[test]
+fn what_the_operator_has_set_for_all_goals_is_not_undone_by_the_repository() {
+    let sandbox = Sandbox::new();
+    let says = Script::new().agent(Reply::bash("env; cat value")).agent(Reply::complete("done")).judge(met());
+    let provider = says.start();
+    let users = "redact: [INTERNAL_NAME]\nprotect: [kept]\nsandbox: {files: read-only, network: none}\nenv: {clean: true}\n\
+                 limits: {cost: 0.50, time: 10m, tokens: 90000}\ntools: {deny: [file-write]}\n";
+    sandbox.write(sandbox.spettro_home().join("config.yaml"), users);
+    for (name, value) in [("INTERNAL_NAME", "host-of-ours"), ("OTHER_NAME", "host-of-theirs")] {
+        sandbox.set(name, value);
+    }
+    sandbox.write("value", "host-of-ours host-of-theirs\n");
+    let undone = "sandbox: {files: workspace-write, network: all}\nenv: {clean: false}\n\
+                  limits: {cost: 0.51, time: 11m, tokens: unlimited}\ntools: {deny: []}\n";
+    inside(&sandbox, &provider, undone);
+    for verb in [&["run", "--goal"][..], &["validate"], &["checks"]] {
+        let finished = sandbox.run([verb, &["goal.yaml"]].concat()).expect_code(2);
+        for key in [
+            "sandbox.files",
+            "sandbox.network",
+            "env.clean",
+            "limits.cost",
+            "limits.time",
+            "limits.tokens",
+            "tools.deny",
+        ] {
+            assert!(finished.stderr.contains(&format!("{key}: is weaker than the `")), "{key}: {}", finished.stderr);
+        }
+    }
+    assert_eq!((provider.requests().len(), sandbox.session_dirs().len()), (0, 0));
+    sandbox.run(["validate", "goal.yaml", "--trust-goal"]).expect_code(0);
+    // What a flag or a variable says stands above both.
+    sandbox.set("SPETTRO_SANDBOX_NETWORK", "all");
+    let finished = sandbox.run(["validate", "goal.yaml", "--set", "limits.cost=0.60"]).expect_code(2);
+    assert!(
+        !finished.stderr.contains("limits.cost") && !finished.stderr.contains("sandbox.network"),
+        "{}",
+        finished.stderr
+    );
+    sandbox.unset("SPETTRO_SANDBOX_NETWORK");
+
+    // The same and less is ordinary; what is hidden and protected adds up.
+    let stricter = "sandbox: {files: read-only}\nlimits: {cost: 0.50, time: 5m}\ntools: {deny: [file-write, file-edit]}\n\
+                    redact: [OTHER_NAME]\nprotect: []\n";
+    inside(&sandbox, &provider, stricter);
+    run(&sandbox, &[]).expect_code(0);
+    let seen = provider.agent_requests()[1].text();
+    assert!(seen.contains("«secret:INTERNAL_NAME» «secret:OTHER_NAME»"), "{seen}");
+    assert!(!seen.contains("host-of-"), "{seen}");
+    let valid = sandbox.run(["validate", "goal.yaml"]).expect_code(0).stdout;
+    for both in ["redact:  # goal.yaml\n  - OTHER_NAME\n  - INTERNAL_NAME\n", "protect:  # goal.yaml\n  - kept\n"] {
+        assert!(valid.contains(both), "{both}: {valid}");
+    }
+    provider.finish();
+}
+
+#[test]
+fn a_goal_file_of_the_operators_own_may_say_otherwise_than_the_configuration() {
+    let sandbox = Sandbox::new();
+    let users = "redact: [INTERNAL_NAME]\nsandbox: {network: none}\nlimits: {cost: 0.50}\n";
+    sandbox.write(sandbox.spettro_home().join("config.yaml"), users);
+    sandbox.set("INTERNAL_NAME", "host-of-ours");
+    sandbox.write("value", "host-of-ours\n");
+    let says = Script::new().agent(Reply::bash("cat value")).agent(Reply::complete("done")).judge(met());
+    let case = Case::within(sandbox, says, "goal: x\nredact: []\nsandbox: {network: all}\nlimits: {cost: 2.00}\n");
+    let ended = case.run().expect(Outcome::Met);
+    assert!(case.provider.agent_requests()[1].text().contains("host-of-ours"), "as it says");
+    assert!(ended.finished.stderr.contains("/2.00"), "{}", ended.finished.stderr);
+    case.provider.finish();
+}
+
+#[test]
 fn a_commit_vouches_for_the_file_as_it_was() {
     let sandbox = Sandbox::new();
     let provider =

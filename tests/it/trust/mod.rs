@@ -7,3 +7,4 @@ mod goals;
 #[cfg(target_os = "linux")]
 mod hostile;
 mod settings;
+mod written;

@@ -61,6 +61,79 @@ fn nor_what_commands_may_see_and_touch() {
     assert_eq!(doubts("model: a/b\nsandbox: {files: read-only, network: none}\n"), Vec::<String>::new());
 }
 
+/// What needs somebody to vouch for a goal file with these lines, where the user's configuration has those.
+fn against(users: &str, rest: &str) -> Vec<String> {
+    let place = Place::new();
+    place.write("home/config.yaml", users);
+    place.write("goal.yaml", format!("version: 1\ngoal: do it\nmodel: a/b\n{rest}\n"));
+    keys(&place)
+}
+
+#[test]
+fn nor_is_what_the_user_has_set_undone() {
+    let same = Vec::<String>::new();
+    for (key, users, weaker, fine) in [
+        ("sandbox.files", "read-only", &["workspace-write", "off"][..], &["read-only"][..]),
+        ("sandbox.files", "workspace-write", &["off"], &["read-only", "workspace-write"]),
+        ("sandbox.network", "none", &["all", "[80]"], &["none", "[]"]),
+        ("sandbox.network", "[80, 443]", &["all", "[443, 22]"], &["none", "[443]", "[443, 80]"]),
+        ("env.clean", "true", &["false"], &["true"]),
+        ("env.clean", "false", &[], &["false", "true"]),
+        ("tools.deny", "[bash, grep]", &["[]", "[grep]"], &["[grep, bash]", "[glob, bash, grep]"]),
+        ("tools.allow", "[bash, grep]", &["[web-fetch]", "[bash, grep, glob]"], &["[grep]", "[]"]),
+        ("workspace_mode", "copy", &["in_place"], &["copy"]),
+        ("limits.cost", "0.50", &["0.51", "unlimited"], &["0.50", "0.01"]),
+        ("limits.tokens", "9000", &["9001", "unlimited"], &["9000", "1"]),
+        ("limits.time", "1h", &["61m", "unlimited"], &["60m", "1s"]),
+        ("limits.idle", "unlimited", &[], &["unlimited", "1m"]),
+        ("limits.iterations", "5", &["6"], &["5", "1"]),
+        ("limits.stall", "2", &["3"], &["2"]),
+        ("rate_limit.max_wait", "1m", &["2m"], &["1m", "0s"]),
+        ("spool_max", "1MiB", &["1GiB"], &["1MiB", "1KiB"]),
+    ] {
+        let line = |value: &str| match key.split_once('.') {
+            Some((group, name)) => format!("{group}: {{{name}: {value}}}"),
+            None => format!("{key}: {value}"),
+        };
+        for value in weaker {
+            assert_eq!(against(&line(users), &line(value)), [key], "{value} against {users}");
+        }
+        for value in fine {
+            assert_eq!(against(&line(users), &line(value)), same, "{key}: {value} against {users}");
+        }
+        // Where the user's configuration says nothing of it, nothing changes.
+        let alone: Vec<String> = weaker.iter().flat_map(|value| against("name: mine", &line(value))).collect();
+        let off = key == "sandbox.files";
+        assert_eq!(alone, if off { vec!["sandbox.files"] } else { Vec::new() }, "{key}");
+    }
+    let place = Place::new();
+    place.write("home/config.yaml", "limits: {cost: 0.50}\n");
+    place.write("goal.yaml", "version: 1\ngoal: do it\nmodel: a/b\nlimits: {cost: 5.00}\n");
+    let said = place.lines(&place.load().unwrap().untrusted);
+    assert!(
+        said[0].starts_with("goal.yaml:4:10: limits.cost: is weaker than the `0.50` of home/config.yaml"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn what_is_hidden_and_protected_adds_up_for_a_file_of_the_repository_alone() {
+    let users = "redact: [OURS, BOTH]\nprotect: [ours]\n";
+    let goal = "version: 1\ngoal: do it\nmodel: a/b\nredact: [BOTH, THEIRS]\nprotect: []\n";
+    let place = Place::new();
+    place.write("home/config.yaml", users);
+    place.write("goal.yaml", goal);
+    let config = place.load().unwrap().config;
+    assert_eq!(
+        (config.redact.as_slice(), config.protect.as_slice()),
+        (&["BOTH", "THEIRS", "OURS"].map(String::from)[..], &["ours".to_owned()][..])
+    );
+    place.write("work/keep", "");
+    place.write("goals/goal.yaml", format!("{goal}workspace: ../work\n"));
+    let own = place.source(&GoalSource::File("goals/goal.yaml".into())).unwrap().config;
+    assert_eq!((own.redact.as_slice(), own.protect.len()), (&["BOTH", "THEIRS"].map(String::from)[..], 0));
+}
+
 /// A goal file that sets these two keys, and names a workspace.
 fn with_keys(workspace: &str) -> String {
     let model = "model: {id: a/b, wire: openai-chat, base_url: \"https://x.example\", api_key_env: K}";
