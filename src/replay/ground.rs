@@ -292,6 +292,9 @@ impl Ground {
         if !self.effects.get() && real.changed.iter().any(|path| is_ignore_file(Path::new(path))) {
             // What is ignored from here on is seen in the folder alone.
             self.held.borrow_mut().look_everywhere();
+            if self.held.borrow().holds(Path::new("")) {
+                self.doubt("which files are ignored was changed, and not all of them are in the recording");
+            }
         }
     }
 
