@@ -88,8 +88,9 @@ fn touched(base: &Base, facts: &[Line]) -> BTreeSet<String> {
         }
     }
     // They say what counts in a tree.
-    let is_touched =
-        |path: &Path| is_ignore_file(path) || files.contains(path) || folders.iter().any(|folder| path.starts_with(folder));
+    let is_touched = |path: &Path| {
+        is_ignore_file(path) || files.contains(path) || folders.iter().any(|folder| path.starts_with(folder))
+    };
     base.files.iter().filter(|file| is_touched(&file.path)).map(|file| file.sha256.clone()).collect()
 }
 

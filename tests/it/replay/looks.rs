@@ -58,7 +58,8 @@ fn paths(all: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn what_nobody_looks_at_is_written_nowhere() {
-    let busy = || Reply::bash("echo more >> src/a.txt; mkdir new; echo new > new/d.txt; rm -r old; ln -s src/b.txt link");
+    let busy =
+        || Reply::bash("echo more >> src/a.txt; mkdir new; echo new > new/d.txt; rm -r old; ln -s src/b.txt link");
     let recording = recorded([busy()]);
     expect_all(&recording.replay(&[]));
     if let Some(written) = written(&recording) {
@@ -81,7 +82,9 @@ fn whoever_looks_sees_what_was_recorded_until_then() {
     let recording = recorded([
         Reply::call("file-read", json!({"path": "src/a.txt"})),
         // What was looked at changes, goes, becomes a folder, and comes back.
-        Reply::bash("echo more >> src/a.txt; rm src/b.txt; mkdir src/b.txt; echo deep > src/b.txt/e; echo '*.tmp' >> .gitignore"),
+        Reply::bash(
+            "echo more >> src/a.txt; rm src/b.txt; mkdir src/b.txt; echo deep > src/b.txt/e; echo '*.tmp' >> .gitignore",
+        ),
         Reply::call("file-read", json!({"path": "src/a.txt"}))
             .and_call("file-read", json!({"path": "src/b.txt/e"}))
             .and_call("file-read", json!({"path": "src/b.txt"}))
