@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 pub use outcome::Outcome;
 pub use result::{
-    Changes, Commands, Compactions, GoalRef, Paths, RESULT_VERSION, ResultError, RunResult, RunUsage, UnsettledCall,
+    Changes, Commands, Compactions, GoalRef, Paths, RESULT_VERSION, ResultError, ResultProblem, RunResult, RunUsage,
+    UnsettledCall,
 };
 pub use words::*;
 

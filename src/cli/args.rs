@@ -102,9 +102,12 @@ pub struct ValidateArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
-    /// Accept what a goal file inside the repository may not set by itself
+    /// One object: for each file whether it is valid, and its problems
     #[arg(long)]
-    pub trust_goal: bool,
+    pub json: bool,
+
+    #[command(flatten)]
+    pub trust: TrustArgs,
 }
 
 impl ValidateArgs {
@@ -128,6 +131,10 @@ pub struct ChecksArgs {
     /// Any key of the goal file, as for `spettro run`; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+
+    /// One object instead of lines
+    #[arg(long)]
+    pub json: bool,
 
     #[command(flatten)]
     pub trust: TrustArgs,
@@ -199,30 +206,40 @@ pub enum SessionsVerb {
         /// Those of every workspace
         #[arg(long)]
         all: bool,
+        /// JSON instead of lines
         #[arg(long)]
         json: bool,
     },
     /// Outline a session: runs, iterations, compactions, verdicts
     Show {
+        /// The session's id, or `latest` of this workspace
         #[arg(value_name = "ID")]
         id: String,
+        /// JSON instead of lines
+        #[arg(long)]
+        json: bool,
     },
     /// What a session has used, by lane and by model
     Usage {
+        /// The session's id, or `latest` of this workspace
         #[arg(value_name = "ID")]
         id: String,
+        /// JSON instead of lines
         #[arg(long)]
         json: bool,
     },
     /// How full a session's context window is, and with what
     Context {
+        /// The session's id, or `latest` of this workspace
         #[arg(value_name = "ID")]
         id: String,
+        /// JSON instead of lines
         #[arg(long)]
         json: bool,
     },
     /// Make a session's history smaller now; it must not be running
     Compact {
+        /// The session's id, or `latest` of this workspace
         #[arg(value_name = "ID")]
         id: String,
         /// What the summary should keep most of
@@ -231,6 +248,7 @@ pub enum SessionsVerb {
         /// Only old outputs become stubs; no model is asked
         #[arg(long)]
         prune_only: bool,
+        /// JSON instead of lines
         #[arg(long)]
         json: bool,
     },

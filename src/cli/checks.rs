@@ -3,17 +3,31 @@
 use std::io::Write;
 use std::rc::Rc;
 
+use serde::Serialize;
+
 use super::args::ChecksArgs;
 use super::confine::{self, Ground};
 use super::crashed::sweep_crashed;
 use super::failure::Failure;
 use super::lanes::NoExec;
 use super::run::current_dir;
-use crate::event::{CheckStatus, Outcome};
-use crate::goal::{GoalSource, checks, load};
+use crate::event::{CheckResult, CheckStatus, Outcome, ResultProblem};
+use crate::goal::{Check, GoalSource, Problem, checks, load};
 use crate::process::{self, Dispositions, ProcessOptions, SignalEvent, Signals};
+use crate::report::duration_ms;
 use crate::session::{Spool, Store};
 use crate::world::{Halt, RealClock, RealDir, RealEnv, RealIds, Roots, Secrets, Why, World, home_dir};
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    outcome: Outcome,
+    exit_code: u8,
+    checks: Vec<CheckResult>,
+    /// Of the goal file; then no check was run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<ResultProblem>,
+}
 
 /// Runs every check and says how it ended: 0 when all required ones pass, 10 when not, 23 when a program is missing.
 ///
@@ -29,18 +43,12 @@ pub fn checks(
     let cwd = current_dir()?;
     let overrides = match args.overrides() {
         Ok(overrides) => overrides,
-        Err(problems) => {
-            super::validate::write_problems(&problems, err)?;
-            return Ok(Outcome::Usage);
-        }
+        Err(problems) => return refused(args, &problems, out, err),
     };
     let source = GoalSource::File(args.file.clone());
     let effective = match load(&source, &overrides, &env, home_dir(&env).as_deref(), &cwd) {
         Ok(effective) => effective,
-        Err(problems) => {
-            super::validate::write_problems(&problems, err)?;
-            return Ok(Outcome::Usage);
-        }
+        Err(problems) => return refused(args, &problems, out, err),
     };
     let config = effective.config;
     let settled = match args.trust.doubt(effective.untrusted) {
@@ -49,8 +57,7 @@ pub fn checks(
         Err(problems) => Err(problems),
     };
     if let Err(problems) = settled {
-        super::validate::write_problems(&problems, err)?;
-        return Ok(Outcome::Usage);
+        return refused(args, &problems, out, err);
     }
     let mut signals = Signals::install(dispositions)?;
     use crate::world::Env;
@@ -98,6 +105,10 @@ pub fn checks(
     let spool = Spool::new(temporary.path().join("spool"));
     let halt = Halt::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if config.checks.is_empty() && !args.json {
+        writeln!(out, "no checks: the goal has none")?;
+    }
+    let mut results: Vec<CheckResult> = Vec::new();
     let outcome = runtime.block_on(async {
         let work = async {
             let mut outcome = Outcome::Met;
@@ -106,14 +117,10 @@ pub fn checks(
                 if halt.why().is_some() {
                     break;
                 }
-                let exit = result.exit_code.map(|code| format!(" (exit {code})")).unwrap_or_default();
-                let required = if check.required { "" } else { ", not required" };
-                let seconds = result.duration_ms as f64 / 1_000.0;
-                writeln!(out, "{} {}{exit} {seconds:.1}s{required}", result.name, result.status.name())?;
-                if result.status != CheckStatus::Pass {
-                    for line in result.tail.lines() {
-                        writeln!(out, "  {line}")?;
-                    }
+                if args.json {
+                    results.push(result.clone());
+                } else {
+                    show(check, &result, out)?;
                 }
                 if let Err(error) = checks::program_exists(check, &result) {
                     writeln!(err, "error: {error}")?;
@@ -139,5 +146,43 @@ pub fn checks(
         world.exec.shutdown(std::time::Duration::from_secs(5)).await;
         outcome
     })?;
-    Ok(halt.why().map_or(outcome, Why::outcome))
+    let outcome = halt.why().map_or(outcome, Why::outcome);
+    if args.json {
+        super::sessions::json(
+            out,
+            &Report { outcome, exit_code: outcome.code(), checks: results, problems: Vec::new() },
+        )?;
+    }
+    Ok(outcome)
+}
+
+/// One line for a check, and what it printed below when it does not pass.
+fn show(check: &Check, result: &CheckResult, out: &mut dyn Write) -> std::io::Result<()> {
+    let exit = result.exit_code.map(|code| format!(" (exit {code})")).unwrap_or_default();
+    let required = if check.required { "" } else { ", not required" };
+    let time = duration_ms(result.duration_ms);
+    writeln!(out, "{} {}{exit} {time}{required}", result.name, result.status.name())?;
+    if result.status != CheckStatus::Pass {
+        for line in result.tail.lines() {
+            writeln!(out, "  {line}")?;
+        }
+    }
+    Ok(())
+}
+
+/// A goal that is no goal.
+fn refused(
+    args: &ChecksArgs,
+    problems: &[Problem],
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<Outcome, Failure> {
+    if args.json {
+        let outcome = Outcome::Usage;
+        let problems = problems.iter().map(Into::into).collect();
+        super::sessions::json(out, &Report { outcome, exit_code: outcome.code(), checks: Vec::new(), problems })?;
+    } else {
+        super::validate::write_problems(problems, err)?;
+    }
+    Ok(Outcome::Usage)
 }

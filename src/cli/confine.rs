@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::failure::Failure;
 use crate::event::Outcome;
-use crate::goal::Config;
+use crate::goal::{Config, Effective, Problem};
 use crate::process::Process;
 use crate::process::sandbox::{Access, KeyPlaces, Level, Places, Policy, Rule, SandboxError, Wanted};
 use crate::workspace::make_read_only_beside;
@@ -63,6 +63,17 @@ impl Ground {
         let policy = Policy::new(wanted, &places)?;
         Ok(Policy { pretended_abi: self.pretended_abi, ..policy })
     }
+}
+
+/// What is known to keep a run's commands from being confined, before anything is made.
+pub fn foreseen(effective: &Effective, home: Option<&Path>) -> Option<Problem> {
+    let config = &effective.config;
+    let stores = home.iter().map(|home| (*home).to_owned()).collect();
+    let keys = key_places(config);
+    let ground = Ground { stores, keys, temporary: std::env::temp_dir().join("spettro-0"), pretended_abi: None };
+    let failure = ground.policy(config, &config.workspace, None).err()?;
+    let key = ["sandbox.write", "sandbox.read"].into_iter().find(|key| failure.message.contains(key));
+    Some(effective.problem(key.unwrap_or("workspace"), failure.message, failure.hint))
 }
 
 impl From<SandboxError> for Failure {

@@ -20,6 +20,7 @@ use crate::goal::{Effective, GoalSource, Overrides, Setting, load};
 use crate::model::key_variables;
 use crate::process::sandbox::{KeyPlaces, Missing, Network, Wanted};
 use crate::process::{self, EnvPolicy, Process, ProcessOptions};
+use crate::report::clean_line;
 use crate::workspace::repository_top;
 use crate::world::{Command, CommandKind, Ending, Env, Exec, KeyAt, RealEnv, Secrets, home_dir};
 
@@ -111,9 +112,9 @@ fn write(report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
             State::Note => "note",
             State::Fail => "FAIL",
         };
-        writeln!(out, "{state:<5} {:<12} {}", item.name, item.text)?;
+        writeln!(out, "{state:<5} {:<12} {}", item.name, clean_line(&item.text))?;
         if let Some(hint) = &item.hint {
-            writeln!(out, "{:<18} hint: {hint}", "")?;
+            writeln!(out, "{:<18} hint: {}", "", clean_line(hint))?;
         }
         if item.name == "sandbox" {
             for promise in &report.sandbox {

@@ -7,6 +7,7 @@ use super::failure::Failure;
 use super::live::{Found, Shelf};
 use crate::control::{Answer, Job, Request};
 use crate::event::Outcome;
+use crate::report::clean_line;
 
 /// Lists jobs, or ends some and says how they ended.
 ///
@@ -21,16 +22,20 @@ pub fn jobs(args: &JobsArgs, out: &mut dyn Write) -> Result<Outcome, Failure> {
     match (&args.what, found) {
         (None | Some(JobsVerb::List), Some(found)) => list(&found, out)?,
         (None | Some(JobsVerb::List), None) => {
-            writeln!(out, "no background jobs: no run of `{}` is live", shelf.workspace().display())?;
+            writeln!(out, "no background jobs: no run of `{}` is live", workspace(&shelf))?;
         }
         (Some(JobsVerb::Kill { ids }), Some(found)) => kill(&found, ids, out)?,
         (Some(JobsVerb::Kill { .. }), None) => {
-            let workspace = shelf.workspace().display();
-            return Err(Failure::usage(format!("no run of `{workspace}` is live"))
+            return Err(Failure::usage(format!("no run of `{}` is live", workspace(&shelf)))
                 .hint("a run of another workspace is named with `--session ID`"));
         }
     }
     Ok(Outcome::Met)
+}
+
+/// The workspace, on one line.
+fn workspace(shelf: &Shelf) -> String {
+    clean_line(&shelf.workspace().to_string_lossy())
 }
 
 fn list(found: &Found, out: &mut dyn Write) -> Result<(), Failure> {
@@ -62,7 +67,7 @@ fn kill(found: &Found, ids: &[String], out: &mut dyn Write) -> Result<(), Failur
 
 /// `- job-1 [running] npx vite --port 5173 (started 5m23s ago)`
 fn line(job: &Job) -> String {
-    let command: String = job.command.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let command = clean_line(&job.command);
     format!("- {} [{}] {command} (started {} ago)", job.id, job.state, age(job.started_ms_ago))
 }
 
@@ -92,7 +97,7 @@ mod tests {
         };
         assert_eq!(line(&job), "- job-1 [running] npx vite --port 5173 (started 5m23s ago)");
         let hostile = Job { command: "a\u{1b}[2J\nb".to_owned(), started_ms_ago: 999, ..job };
-        assert_eq!(line(&hostile), "- job-1 [running] a [2J b (started 0s ago)");
+        assert_eq!(line(&hostile), "- job-1 [running] a b (started 0s ago)");
         assert_eq!(age(7_205_000), "2h0m5s");
     }
 }

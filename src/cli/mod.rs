@@ -41,6 +41,7 @@ pub use self::run::Exit;
 use self::streams::{Data, Talk};
 use crate::event::Outcome;
 use crate::process::Dispositions;
+use crate::report::clean;
 use crate::world::{RealEnv, home_dir};
 
 /// Runs a command line. What a signal did before is told by `dispositions`.
@@ -78,8 +79,8 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, dispositions: &Disposition
     match ended.and_then(|outcome| out.flush().map(|()| outcome).map_err(Failure::from)) {
         Ok(outcome) => outcome.into(),
         Err(failure) => {
-            let hint = failure.hint.as_deref().map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
-            let _ = write!(err, "error: {}\n{hint}", failure.message);
+            let hint = failure.hint.as_deref().map(|hint| format!("hint: {}\n", clean(hint))).unwrap_or_default();
+            let _ = write!(err, "error: {}\n{hint}", clean(&failure.message));
             failure.outcome.into()
         }
     }
@@ -101,7 +102,7 @@ fn validate(args: &ValidateArgs, out: &mut dyn Write, err: &mut dyn Write) -> Re
     }
     let env = RealEnv;
     let cwd = run::current_dir()?;
-    Ok(validate::validate(args, stdin.as_deref(), &env, home_dir(&env).as_deref(), &cwd, out, err)?)
+    validate::validate(args, stdin.as_deref(), &env, home_dir(&env).as_deref(), &cwd, out, err)
 }
 
 fn schema(of: SchemaOf, out: &mut dyn Write) -> Result<Outcome, Failure> {

@@ -9,8 +9,8 @@ use super::lanes::Lanes;
 use super::run::key_names;
 use crate::cassette::Player;
 use crate::event::{Lane, Outcome};
-use crate::goal::{Config, Problem};
-use crate::model::{Endpoint, EndpointError, Http, KeySource, Keys, ModelSpec, ask_window, resolve};
+use crate::goal::{Config, Effective, Problem};
+use crate::model::{Endpoint, EndpointError, Http, KeySource, Keys, ModelSpec, ask_window, describe, resolve};
 use crate::process::key_command;
 use crate::world::{Env, Transport, World};
 
@@ -225,6 +225,25 @@ fn recorded_endpoint(player: &Player, lane: Lane, file: &Path) -> Result<Endpoin
     Ok(endpoint)
 }
 
+/// What is known to keep a run's models from being asked before a key, a recording or a server is looked for: names
+/// that mean nothing, and prices that a cost limit needs.
+pub fn foreseen(effective: &Effective, env: &dyn Env) -> Vec<Problem> {
+    let config = &effective.config;
+    let lanes = [
+        ("model", Some(&config.model)),
+        ("judge.model", config.judge.as_ref().and_then(|judge| judge.model.as_ref())),
+        ("summarizer.model", config.summarizer.as_ref()),
+    ];
+    let named = lanes.into_iter().filter_map(|(key, spec)| Some((key, spec.filter(|spec| spec.cassette.is_none())?)));
+    named
+        .filter_map(|(key, spec)| {
+            let described = describe(spec, &config.providers, &config.prices, env).map_err(Failure::from);
+            let failure = described.and_then(|endpoint| priced(&endpoint, config)).err()?;
+            Some(effective.problem(key, failure.message, failure.hint))
+        })
+        .collect()
+}
+
 /// A key that is missing, or a price that a cost limit needs.
 fn check(endpoint: &Endpoint, config: &Config, env: &dyn Env) -> Result<(), Failure> {
     if let KeySource::Env(names) = &endpoint.key
@@ -233,6 +252,10 @@ fn check(endpoint: &Endpoint, config: &Config, env: &dyn Env) -> Result<(), Fail
         let error = EndpointError::MissingKey { model: endpoint.name(), variables: names.clone() };
         return Err(error.into());
     }
+    priced(endpoint, config)
+}
+
+fn priced(endpoint: &Endpoint, config: &Config) -> Result<(), Failure> {
     if endpoint.price.is_none() && config.limits.cost.is_some() {
         let name = endpoint.name();
         return Err(Failure::usage(format!("`{name}` has no known price, so a cost limit cannot be kept")).hint(

@@ -15,6 +15,9 @@ use crate::report::Format;
 /// A folder, and a file whose folder does not exist.
 pub fn check(file: &Path) -> Result<(), Failure> {
     let shown = file.display();
+    if file.as_os_str() == "-" {
+        return Err(Failure::usage("`-o -` is no file").hint("`--json` writes the result to stdout"));
+    }
     match std::fs::metadata(file) {
         Ok(metadata) if metadata.is_dir() => {
             return Err(Failure::usage(format!("`-o {shown}` is a folder")).hint("name a file in it"));
@@ -85,6 +88,7 @@ pub struct AskedOutput {
 /// Reads `--json`, `--output-format` and `-o` from the words after the verb.
 pub fn asked(words: &[OsString]) -> AskedOutput {
     let mut asked = AskedOutput { format: Format::Text, file: None };
+    let mut json = false;
     let mut words = words.iter().map(|word| word.to_string_lossy()).take_while(|word| word != "--");
     while let Some(word) = words.next() {
         let (flag, inline) = match word.split_once('=') {
@@ -96,7 +100,7 @@ pub fn asked(words: &[OsString]) -> AskedOutput {
         };
         let mut value = || inline.clone().or_else(|| words.next().map(|word| word.to_string()));
         match flag.as_str() {
-            "--json" => asked.format = Format::Json,
+            "--json" => json = true,
             "--output-format" => {
                 asked.format = match value().as_deref() {
                     Some("json") => Format::Json,
@@ -107,6 +111,10 @@ pub fn asked(words: &[OsString]) -> AskedOutput {
             "-o" | "--output-file" => asked.file = value().map(PathBuf::from),
             _ => {}
         }
+    }
+    if json && asked.format == Format::Text {
+        // Both were given, which is refused: what was asked for once is there all the same.
+        asked.format = Format::Json;
     }
     asked
 }
@@ -126,6 +134,8 @@ mod tests {
         std::fs::write(at("old"), "x").unwrap();
         assert!(check(&at("new")).is_ok() && check(&at("old")).is_ok() && check(Path::new("/dev/null")).is_ok());
         assert!(check(Path::new("plain")).is_ok());
+        let failure = check(Path::new("-")).unwrap_err();
+        assert!(failure.outcome == Outcome::Usage && failure.hint.is_some_and(|hint| hint.contains("--json")));
         for bad in [at(""), at("none/new"), at("old/new"), PathBuf::from("/")] {
             let failure = check(&bad).unwrap_err();
             assert_eq!(failure.outcome, Outcome::Usage, "{}", bad.display());

@@ -21,6 +21,7 @@ use crate::goal::{GoalSource, Overrides, Problem, load};
 use crate::model::Endpoint;
 use crate::process::{Dispositions, itself};
 use crate::replay::{Chunks, Options, Real, ReplayError, Report, Today, ToolMode, replay as again};
+use crate::report::clean;
 use crate::world::{RealEnv, home_dir};
 
 /// Replays, prints the report, and gives the exit code.
@@ -52,8 +53,8 @@ pub fn replay(args: &ReplayArgs, dispositions: &Dispositions, out: &mut dyn Writ
 }
 
 fn say(failure: &Failure, err: &mut dyn Write) -> Outcome {
-    let hint = failure.hint.as_deref().map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
-    let _ = write!(err, "error: {}\n{hint}", failure.message);
+    let hint = failure.hint.as_deref().map(|hint| format!("hint: {}\n", clean(hint))).unwrap_or_default();
+    let _ = write!(err, "error: {}\n{hint}", clean(&failure.message));
     failure.outcome
 }
 
@@ -73,6 +74,11 @@ fn look(args: &ReplayArgs, dispositions: &Dispositions) -> Result<Report, Failur
     }
     let place = place(args)?;
     let tape = Rc::new(tape(args, &place, live)?);
+    if !tape.is_session() {
+        let message = format!("`{}` holds replies only; there is no run to replay in it", args.recording.display());
+        let hint = "as a goal's model it serves: `model: {cassette: FILE}`";
+        return Err(Failure::new(Outcome::Unusable, message).hint(hint));
+    }
     let today = args.goal.as_deref().map(|goal| today(goal, &tape)).transpose()?;
     let real: Option<Rc<dyn Real>> = match live {
         true => Some(Rc::new(Machine::new(args, &tape, dispositions)?)),
@@ -221,17 +227,17 @@ fn tape(args: &ReplayArgs, place: &Path, whole: bool) -> Result<Tape, Failure> {
 }
 
 fn session(args: &ReplayArgs, name: &Path) -> Result<PathBuf, Failure> {
-    let shelf = Shelf::open(args.session_dir.as_deref())?;
     let id = name.to_string_lossy();
-    shelf.find(&id).map_err(|failure| {
-        // A path that is not there is no misspelt session.
-        if id.contains('/') { Failure::usage(format!("`{id}` is no file and no session")) } else { failure }
-    })
+    // A recording that is not there is no misspelt session.
+    if id.contains('/') || id.ends_with(".zst") || id.ends_with(".jsonl") {
+        return Err(Failure::new(Outcome::Unusable, format!("`{id}` is no file and no session")));
+    }
+    Shelf::open(args.session_dir.as_deref())?.find(&id)
 }
 
 /// What stdout carries of a report.
 fn written(args: &ReplayArgs, report: &impl Serialize, text: impl Fn() -> String) -> Result<String, Failure> {
-    match args.output_format {
+    match args.format() {
         ReportFormat::Text => Ok(text()),
         ReportFormat::Json => match serde_json::to_string(report) {
             Ok(json) => Ok(json + "\n"),

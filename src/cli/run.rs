@@ -31,7 +31,7 @@ use super::models::{Frozen as FrozenModels, models};
 use super::output;
 use super::streams::Data;
 use crate::event::{Outcome, ResultError, RunResult};
-use crate::goal::{GoalSource, Overrides, Problem, early, load};
+use crate::goal::{Config, GoalSource, Overrides, Problem, early, load, refused};
 use crate::process::{self, Dispositions, ProcessOptions, Signals, Watchdog};
 use crate::report::{ColourChoice, Console, Format, Look};
 use crate::session::{self, Store};
@@ -72,10 +72,7 @@ pub fn run(args: &RunArgs, dispositions: &Dispositions) -> Exit {
     let mut result = match started {
         Ok(Ok(result)) => result,
         Ok(Err(Stop::Failure(failure))) => early(&run_id, failure.outcome, failure.message, failure.hint),
-        Ok(Err(Stop::Problems(problems))) => {
-            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            early(&run_id, Outcome::Usage, lines.join("\n"), None)
-        }
+        Ok(Err(Stop::Problems(problems))) => refused(&run_id, &problems),
         Ok(Err(Stop::Shown)) => return Outcome::Met.into(),
         Err(panic) => {
             let (message, hint) = panicked(&*panic);
@@ -276,6 +273,7 @@ fn start(
     let keys: Vec<String> = key_names([Some(&models.agent), models.judge.as_ref(), Some(&models.summarizer)]);
     let child =
         process::child_environment(&env.vars(), &config.env, &keys, &secrets, &workspace, run_id, temporary.path());
+    let child_path = child.vars.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
     notes.extend(sweep_crashed(&world, &store, &secrets));
     let exec = process::start(ProcessOptions {
         environment: child.vars,
@@ -285,6 +283,7 @@ fn start(
         keep_leftovers: config.leftovers_run,
         ..ProcessOptions::default()
     })?;
+    needs_bash(child_path.as_deref(), &config)?;
     let ground = Ground {
         stores,
         keys: confine::key_places(&config),
@@ -362,6 +361,20 @@ fn start(
             }
         }
     }
+}
+
+/// Refuses to begin what needs `bash` where there is none. `path`: the search path of commands.
+fn needs_bash(path: Option<&str>, config: &Config) -> Result<(), Failure> {
+    let named = |list: &[String]| list.iter().any(|tool| tool == "bash");
+    let offered = config.tools_allow.as_deref().is_none_or(named) && !named(&config.tools_deny);
+    let checked = config.checks.iter().any(|check| check.run.argv.first().is_some_and(|program| program == "bash"));
+    let Some(path) = path.filter(|_| offered || checked) else { return Ok(()) };
+    let executable = |folder: &Path| rustix::fs::access(folder.join("bash"), rustix::fs::Access::EXEC_OK).is_ok();
+    if std::env::split_paths(path).any(|folder| executable(&folder)) {
+        return Ok(());
+    }
+    Err(Failure::new(Outcome::Environment, format!("there is no `bash` in `{path}`"))
+        .hint("install it: commands and checks need it; `PATH` says where it is looked for"))
 }
 
 pub fn current_dir() -> Result<PathBuf, Failure> {

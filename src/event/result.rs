@@ -21,6 +21,9 @@ pub struct RunResult {
     pub retryable: bool,
     pub retry_after_s: Option<u64>,
     pub error: Option<ResultError>,
+    /// What is wrong with the goal file and the settings over it, when that is why no run began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<ResultProblem>,
     pub run_id: String,
     pub session_id: Option<String>,
     pub goal: Option<GoalRef>,
@@ -79,6 +82,34 @@ pub struct RunResult {
 pub struct ResultError {
     pub message: String,
     pub hint: Option<String>,
+}
+
+/// One thing that is wrong with a goal, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ResultProblem {
+    /// The file as it was named, `environment`, or `command line`.
+    pub file: String,
+    /// Counted from 1, as the column.
+    pub line: Option<u64>,
+    pub column: Option<u64>,
+    /// The key path, the variable or the flag; empty when it is about the whole.
+    pub key: String,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl ResultProblem {
+    /// `goal.yaml:7:1: limits.cost: message`.
+    pub fn line(&self) -> String {
+        let mut line = self.file.clone();
+        for number in self.line.iter().chain(&self.column) {
+            line.push_str(&format!(":{number}"));
+        }
+        if !self.key.is_empty() {
+            line.push_str(&format!(": {}", self.key));
+        }
+        format!("{line}: {}", self.message)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

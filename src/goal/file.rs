@@ -30,7 +30,7 @@ use sha2::{Digest, Sha256};
 use self::build::{Builder, Context};
 use self::layers::{Entry, Given, Layer, Merged, steps};
 use self::node::{Node, Step};
-use self::parts::read_text;
+use self::parts::{is_pipe, read_pipe, read_text};
 use self::shape::Reader;
 use self::show::Row;
 use self::source::{Secrets, Source};
@@ -74,6 +74,24 @@ pub struct Effective {
     /// Keys that the goal file sets although it is a part of what is worked on. Nothing may be started before somebody
     /// vouches for it.
     pub untrusted: Vec<Problem>,
+    /// Where the values of [`JUDGED_ELSEWHERE`] stand, each as a problem that says nothing yet.
+    places: Vec<Problem>,
+}
+
+/// Keys whose values are read here and judged by others: the catalogue, the sandbox.
+const JUDGED_ELSEWHERE: [&str; 6] =
+    ["model", "judge.model", "summarizer.model", "workspace", "sandbox.write", "sandbox.read"];
+
+impl Effective {
+    /// What somebody else says of the value of `key`, with where that stands: `model`, `judge.model`,
+    /// `summarizer.model`, `workspace`, `sandbox.write` or `sandbox.read`.
+    pub fn problem(&self, key: &str, message: String, hint: Option<String>) -> Problem {
+        let index = JUDGED_ELSEWHERE.iter().position(|known| *known == key);
+        match index.and_then(|index| self.places.get(index)) {
+            Some(place) => Problem { message, hint, ..place.clone() },
+            None => Problem { file: String::new(), line_column: None, key: key.to_owned(), message, hint },
+        }
+    }
 }
 
 /// Reads a goal and all that is laid over it. `home` is spettro's own folder (`SPETTRO_HOME`), `cwd` absolute.
@@ -173,13 +191,18 @@ fn load_with(
         problems.push(goal.source.whole("", message));
     }
     let untrusted = standing.as_ref().map(|standing| trust::untrusted(&merged, standing)).unwrap_or_default();
+    let places = JUDGED_ELSEWHERE.map(|key| match merged.set(key) {
+        Some(entry) if entry.source.root.is_empty() => entry.source.problem(&steps(key), ""),
+        Some(entry) => entry.source.whole(key, ""),
+        None => goal.source.whole(key, ""),
+    });
     let built = Builder { merged: &merged, context: &context, problems: &mut problems }.build();
     match built {
         Some((mut config, rows)) if problems.is_empty() => {
             config.yaml = show::yaml(&as_stored(&rows), false);
             config.digest = format!("{:x}", Sha256::digest(&config.yaml));
             let origins = rows.iter().map(|row| (row.path(), show::line(&row.value), row.origin.clone())).collect();
-            Ok(Effective { config, origins, annotated: show::yaml(&rows, true), untrusted })
+            Ok(Effective { config, origins, annotated: show::yaml(&rows, true), untrusted, places: places.to_vec() })
         }
         _ => Err(in_order(problems)),
     }
@@ -224,12 +247,16 @@ fn open_goal(source: &GoalSource, cwd: &Path, problems: &mut Vec<Problem>, compl
         GoalSource::File(path) => {
             let label = path.display().to_string();
             let file = cwd.join(path);
-            let base = file.parent().unwrap_or(cwd).to_owned();
-            let text = read_text(&file, MOST_FILE_BYTES).map_err(|message| {
-                // The label already names it, as the user did.
-                message.replacen(&format!("`{}` ", file.display()), "", 1)
-            });
-            (Origin::GoalFile(label), Some(file), base, text)
+            // The label already names it, as the user did.
+            let unnamed = |message: String| message.replacen(&format!("`{}` ", file.display()), "", 1);
+            if is_pipe(&file) {
+                // As from stdin: it can be read once, and stands in no folder of a project.
+                (Origin::GoalFile(label), None, cwd.to_owned(), read_pipe(&file, MOST_FILE_BYTES).map_err(unnamed))
+            } else {
+                let base = file.parent().unwrap_or(cwd).to_owned();
+                let text = read_text(&file, MOST_FILE_BYTES).map_err(unnamed);
+                (Origin::GoalFile(label), Some(file), base, text)
+            }
         }
         GoalSource::Stdin(text) => {
             let text = text.strip_prefix('\u{feff}').unwrap_or(text).to_owned();

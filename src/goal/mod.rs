@@ -25,5 +25,5 @@ pub use file::{Effective, GoalSource, Origin, Overrides, Problem, Setting, key_p
 pub use outcome::{Decision, decide};
 pub use preview::{Preview, PreviewParts, preview};
 pub use recorded::{Changed, Lanes, Source, changed};
-pub use result::early;
+pub use result::{early, refused};
 pub use run::{Replayed, Run, RunParts, goal_digest, own_dirs};

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::failure::Cause;
+use super::file::Problem;
 use super::iterate::State;
 use super::watch::Timer;
 use crate::event::{
@@ -94,6 +95,7 @@ pub fn result(
         retryable: cause.map_or(outcome.is_some_and(Outcome::retryable), |cause| cause.retryable),
         retry_after_s: cause.and_then(|cause| cause.retry_after).map(|wait| wait.as_secs()),
         error: cause.map(|cause| ResultError { message: cause.message.clone(), hint: cause.hint.clone() }),
+        problems: Vec::new(),
         run_id: identity.run.clone(),
         session_id: Some(identity.session.clone()),
         goal: Some(identity.goal.clone()),
@@ -165,6 +167,7 @@ pub fn early(run: &str, outcome: Outcome, message: String, hint: Option<String>)
         retryable: outcome.retryable(),
         retry_after_s: None,
         error: Some(ResultError { message, hint }),
+        problems: Vec::new(),
         run_id: run.to_owned(),
         session_id: None,
         goal: None,
@@ -197,6 +200,19 @@ pub fn early(run: &str, outcome: Outcome, message: String, hint: Option<String>)
         paths: None,
         copy: None,
         commands: Commands::default(),
+    }
+}
+
+/// The result of a run whose goal is wrong: each problem as it is, and all of them as one error.
+pub fn refused(run: &str, problems: &[Problem]) -> RunResult {
+    let lines: Vec<String> = problems.iter().map(Problem::line).collect();
+    let hint = match problems {
+        [problem] => problem.hint.clone(),
+        _ => None,
+    };
+    RunResult {
+        problems: problems.iter().map(Into::into).collect(),
+        ..early(run, Outcome::Usage, lines.join("\n"), hint)
     }
 }
 

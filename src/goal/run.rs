@@ -376,7 +376,8 @@ impl Run {
                     let (steps, cost) = gateway.ledger(|ledger| (ledger.calls(Lane::Agent), ledger.spent()));
                     let active = humantime::format_duration(Duration::from_secs(timer.active().as_secs()));
                     let iteration = brief.borrow().iteration;
-                    format!("iteration {iteration}, {steps} steps, ${cost}, {active} at work")
+                    let plural = if steps == 1 { "" } else { "s" };
+                    format!("iteration {iteration}, {steps} step{plural}, ${cost}, {active} at work")
                 },
             };
             tokio::select! {

@@ -77,7 +77,15 @@ pub fn system(config: &Config, roots: &Roots, secrets: &Secrets) -> Result<(Stri
                 continue;
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(Cause::new(Outcome::Environment, format!("read `{name}`: {error}"))),
+            Err(error) => {
+                let place = roots.shown.display();
+                let cause =
+                    Cause::new(Outcome::Environment, format!("read `{name}` of the workspace `{place}`: {error}"));
+                return Err(match error.kind() {
+                    io::ErrorKind::PermissionDenied => cause.hint("the workspace must be readable for who runs this"),
+                    _ => cause,
+                });
+            }
         };
         let mut text = secrets.redact_str(&String::from_utf8_lossy(&bytes)).into_owned();
         if text.len() > left {

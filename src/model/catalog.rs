@@ -195,6 +195,22 @@ pub fn resolve(
     prices: &BTreeMap<String, Price>,
     env: &dyn Env,
 ) -> Result<Endpoint, EndpointError> {
+    let endpoint = describe(spec, providers, prices, env)?;
+    match &endpoint.key {
+        KeySource::Env(variables) if !any_set(env, variables) => {
+            Err(EndpointError::MissingKey { model: endpoint.name(), variables: variables.clone() })
+        }
+        _ => missing_header(&endpoint, env).map_or(Ok(endpoint), Err),
+    }
+}
+
+/// [`resolve`], whether or not there is a key.
+pub fn describe(
+    spec: &ModelSpec,
+    providers: &BTreeMap<String, ProviderSpec>,
+    prices: &BTreeMap<String, Price>,
+    env: &dyn Env,
+) -> Result<Endpoint, EndpointError> {
     let like = match &spec.like {
         Some(name) => Some(table().named(name).ok_or_else(|| EndpointError::UnknownLike(name.clone()))?),
         None => None,
@@ -229,7 +245,7 @@ pub fn resolve(
         None => reasoning_effort.is_some(),
     };
     let (idle_timeout, first_event_timeout) = timeouts(reasons);
-    let endpoint = Endpoint {
+    Ok(Endpoint {
         provider,
         model,
         wire: place.wire,
@@ -252,13 +268,7 @@ pub fn resolve(
         idle_timeout: spec.idle_timeout.unwrap_or(idle_timeout),
         first_event_timeout: spec.first_event_timeout.unwrap_or(first_event_timeout),
         cassette: None,
-    };
-    match &endpoint.key {
-        KeySource::Env(variables) if !any_set(env, variables) => {
-            Err(EndpointError::MissingKey { model: endpoint.name(), variables: variables.clone() })
-        }
-        _ => missing_header(&endpoint, env).map_or(Ok(endpoint), Err),
-    }
+    })
 }
 
 /// The first header whose variable is not set.

@@ -38,7 +38,7 @@ pub enum CallError {
     #[error(transparent)]
     Model(ModelError),
     /// The outage budget is used up. `retry_after` when the provider named a wait or limited the rate.
-    #[error("gave up after {attempts} attempts: {error}")]
+    #[error("gave up after {attempts} attempt{}: {error}", if *.attempts == 1 { "" } else { "s" })]
     Exhausted { error: ModelError, attempts: u64, retry_after: Option<Duration> },
     /// The run was halted; the text that had arrived.
     #[error("stopped")]

@@ -21,8 +21,8 @@ mod taken;
 pub mod wire;
 
 pub use catalog::{
-    Endpoint, EndpointError, KeySource, Listed, ModelSpec, ProviderSpec, is_listed, is_loopback, key_variables, listed,
-    resolve, usable,
+    Endpoint, EndpointError, KeySource, Listed, ModelSpec, ProviderSpec, describe, is_listed, is_loopback,
+    key_variables, listed, resolve, usable,
 };
 pub use conversation::{Conversation, message_count};
 pub use error::ModelError;

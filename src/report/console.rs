@@ -111,7 +111,14 @@ impl Console {
         if let Some(bars) = &self.bars {
             bars.close();
         }
-        if let Some(error) = &result.error {
+        if result.problems.len() > 1 {
+            for problem in &result.problems {
+                self.labelled("error", Style::Red, &problem.line());
+                if let Some(hint) = &problem.hint {
+                    self.labelled("hint", Style::Bold, hint);
+                }
+            }
+        } else if let Some(error) = &result.error {
             self.labelled("error", Style::Red, &error.message);
             if let Some(hint) = &error.hint {
                 self.labelled("hint", Style::Bold, hint);

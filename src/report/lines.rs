@@ -249,9 +249,10 @@ impl State {
             }
             Event::CheckFinished { iteration, check } => {
                 let body = check_words(body.plain("check "), check);
-                if *iteration == 0 { body.plain(" at the start") } else { body }
+                let body = if *iteration == 0 { body.plain(" at the start") } else { body };
+                if check.status == CheckStatus::Pass { body } else { body.whole() }
             }
-            Event::Verdict { verdict, of } => verdict_words(body, verdict, *of),
+            Event::Verdict { verdict, of } => verdict_words(body, verdict, *of).whole(),
             Event::Checkpoint { digest, .. } => {
                 weight = Weight::Detail;
                 body.styled(Style::Dim, format!("checkpoint {}", clean_line(digest)))
@@ -265,11 +266,11 @@ impl State {
             }
             Event::RunInterrupted { reason } => {
                 weight = Weight::Warning;
-                body.styled(Style::Red, "interrupted").plain(format!(": {}", clean_line(reason)))
+                body.styled(Style::Red, "interrupted").plain(format!(": {}", signal_words(reason)))
             }
             Event::RunFinished { result } => {
                 self.start(Activity::Nothing);
-                finished(body, result, self)
+                finished(body, result, self).whole()
             }
             Event::ModelDelta { .. } => return,
         };
@@ -491,6 +492,16 @@ fn finished(line: Line, result: &RunResult, state: &State) -> Line {
     let code = result.exit_code.map_or_else(String::new, |code| format!(" (exit {code})"));
     let line = line.plain("finished ").styled(style, name);
     state.meter(line.plain(format!("{code} {}", duration_ms(result.duration_ms))))
+}
+
+/// Why a run was interrupted, with the signal by its name.
+pub fn signal_words(reason: &str) -> String {
+    match reason {
+        "hangup" => "SIGHUP".to_owned(),
+        "interrupt" => "SIGINT".to_owned(),
+        "terminated" => "SIGTERM".to_owned(),
+        other => clean_line(other),
+    }
 }
 
 /// An outcome's name and colour. A run without one has not ended.

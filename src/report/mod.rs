@@ -19,8 +19,8 @@ mod tests;
 
 pub use clean::{clean, clean_line};
 pub use console::Console;
-pub use lines::compacted_words;
+pub use lines::{compacted_words, signal_words};
 pub use look::{ColourChoice, Format, Look};
 pub use markdown::summary_markdown;
 pub use summary::summary_text;
-pub use text::shell_line;
+pub use text::{count, duration_ms, shell_line};

@@ -107,7 +107,7 @@ fn columns(c: char) -> usize {
 }
 
 /// `35ms`, `4.2s`, `4s`, `42s`, `1m30s`, `10m`, `2h`, `27h05m`.
-pub(super) fn duration_ms(ms: u64) -> String {
+pub fn duration_ms(ms: u64) -> String {
     let tenths = ms.saturating_add(50) / 100;
     match tenths {
         _ if ms < 1_000 => format!("{ms}ms"),
@@ -158,7 +158,7 @@ pub(super) const fn fill_style(percent: u64) -> Style {
 }
 
 /// `1 step`, `7 steps`.
-pub(super) fn count(n: u64, noun: &str) -> String {
+pub fn count(n: u64, noun: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", thousands(n))
 }

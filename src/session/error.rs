@@ -14,7 +14,7 @@ pub enum SessionError {
     Unknown { id: String },
     #[error("no saved sessions for `{workspace}`")]
     NoneSaved { workspace: String },
-    #[error("`{prefix}` fits several sessions: {}", .ids.join(", "))]
+    #[error("`{prefix}` fits several sessions: {}", listed(.ids))]
     Ambiguous { prefix: String, ids: Vec<String> },
     /// Another process (or another open file of this one) holds the lock.
     #[error("{what} is in use by {holder}")]
@@ -39,6 +39,14 @@ pub enum SessionError {
         #[source]
         error: io::Error,
     },
+}
+
+/// So many ids are listed in a message.
+const MOST_LISTED: usize = 5;
+
+fn listed(ids: &[String]) -> String {
+    let shown = ids.iter().take(MOST_LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if ids.len() > MOST_LISTED { format!("{shown} and {} more", ids.len() - MOST_LISTED) } else { shown }
 }
 
 impl SessionError {

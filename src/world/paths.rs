@@ -38,10 +38,11 @@ impl Roots {
     }
 }
 
-/// `SPETTRO_HOME`, else `.spettro` in `HOME`, else in the account's home directory; `None` without all three.
+/// `SPETTRO_HOME` (a relative one below the current folder), else `.spettro` in `HOME`, else in the account's home directory; `None` without all three.
 pub fn home_dir(env: &dyn Env) -> Option<PathBuf> {
     if let Some(home) = env.var("SPETTRO_HOME").filter(|home| !home.is_empty()) {
-        return Some(PathBuf::from(home));
+        // Once and for all: what is printed of it is used elsewhere.
+        return Some(std::path::absolute(&home).unwrap_or_else(|_| home.into()));
     }
     Some(user_home(env)?.join(".spettro"))
 }

@@ -41,8 +41,10 @@ pub enum CassetteVerb {
     },
     /// Say what is recorded
     Show {
+        /// A cassette, or a session's id
         #[arg(value_name = "FILE")]
         file: String,
+        /// One object instead of lines
         #[arg(long)]
         json: bool,
         /// Take a file that breaks off as far as it goes
@@ -51,29 +53,43 @@ pub enum CassetteVerb {
     },
     /// Read all of it and check every digest
     Verify {
+        /// A cassette, or a session's id
         #[arg(value_name = "FILE")]
         file: String,
+        /// One object instead of lines
+        #[arg(long)]
+        json: bool,
         /// Take a file that breaks off as far as it goes
         #[arg(long)]
         allow_incomplete: bool,
     },
     /// Say where two recorded runs part: 0 when nowhere, 30 when they do
     Diff {
+        /// A cassette, or a session's id
         #[arg(value_name = "FILE")]
         first: String,
+        /// The one to compare it with
         #[arg(value_name = "FILE")]
         second: String,
+        /// One object instead of lines
+        #[arg(long)]
+        json: bool,
     },
     /// Look for secrets, by value and by pattern
     Lint {
+        /// A cassette, or a session's id
         #[arg(value_name = "FILE")]
         file: String,
+        /// One object instead of lines
+        #[arg(long)]
+        json: bool,
         /// Pass over what this rule finds; repeatable, never for known values
         #[arg(long, value_name = "RULE")]
         allow: Vec<String>,
     },
     /// Write a copy with the replies alone: enough to be a goal's model
     Strip {
+        /// A cassette, or a session's id
         #[arg(value_name = "FILE")]
         file: String,
         /// The file to write

@@ -87,6 +87,9 @@ pub struct ReplayArgs {
     /// The live model, in place of the session's
     #[arg(long, value_name = "PROVIDER/MODEL", requires = "live", help_heading = "What really runs")]
     pub model: Option<String>,
+    /// The same as `--output-format json`
+    #[arg(long, conflicts_with = "output_format")]
+    pub json: bool,
 
     /// Exit codes for `git bisect run`: 0 identical, 1 diverged, 125 anything else
     #[arg(long)]
@@ -119,6 +122,11 @@ impl From<ToolsName> for ToolMode {
 }
 
 impl ReplayArgs {
+    /// `--json` is `--output-format json`.
+    pub const fn format(&self) -> ReportFormat {
+        if self.json { ReportFormat::Json } else { self.output_format }
+    }
+
     /// The words that replay the same once, with a report as one object.
     pub fn once_more(&self, place: &Path) -> Vec<OsString> {
         let value = |name: Option<clap::builder::PossibleValue>| name.map(|name| name.get_name().to_owned());

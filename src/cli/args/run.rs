@@ -223,6 +223,14 @@ impl RunArgs {
     /// Flags of later versions, more than one goal, and no goal at all; each is a usage error.
     pub fn asked(&self) -> Result<Asked, Vec<Problem>> {
         let mut problems: Vec<Problem> = Vec::new();
+        if self.deltas && self.format() != OutputFormat::Jsonl {
+            let hint = "add `--output-format jsonl`";
+            problems.push(usage(
+                "--deltas",
+                "stands in the events, and no events were asked for".to_owned(),
+                Some(hint),
+            ));
+        }
         for flag in self.later.given() {
             problems.push(usage(flag, format!("`{flag}` is not in this version yet"), None));
         }

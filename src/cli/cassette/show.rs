@@ -9,6 +9,7 @@ use crate::cassette::{Exchange, Head, Tape};
 use crate::cli::failure::Failure;
 use crate::cli::sessions::plain;
 use crate::event::{Compactions, CostKnown, Lane, Micros, Outcome};
+use crate::report::{count, signal_words};
 use crate::session::{Block, Fact, Line, Settled, SummaryBy};
 
 /// What `--json` prints.
@@ -166,8 +167,9 @@ pub fn text(tape: &Tape, out: &mut dyn Write) -> Result<(), Failure> {
     for (name, calls) in tape.lanes() {
         let shown = lane(calls);
         let model = head.lanes.get(name.name()).and_then(|lane| lane.get("model")?.as_str()).unwrap_or("?");
-        let (calls, attempts, replies) = (shown.calls, shown.attempts, shown.replies);
-        writeln!(out, "{name}: {}, {calls} calls, {attempts} attempts, {replies} replies", plain(model, 100))?;
+        let (calls, attempts) = (count(shown.calls as u64, "call"), count(shown.attempts as u64, "attempt"));
+        let replies = if shown.replies == 1 { "1 reply".to_owned() } else { format!("{} replies", shown.replies) };
+        writeln!(out, "{name}: {}, {calls}, {attempts}, {replies}", plain(model, 100))?;
     }
     let outcome = tape.outcome().map_or_else(|| "none yet".to_owned(), |outcome| outcome.name().to_owned());
     writeln!(out, "outcome: {outcome}")?;
@@ -236,7 +238,7 @@ fn steps(tape: &Tape, out: &mut dyn Write) -> Result<(), Failure> {
             Fact::Verdict { verdict } => {
                 writeln!(out, "  verdict {}: {}", verdict.kind.name(), plain(&verdict.reason, 160))?;
             }
-            Fact::Interrupted { reason } => writeln!(out, "  interrupted: {}", plain(reason, 100))?,
+            Fact::Interrupted { reason } => writeln!(out, "  interrupted: {}", plain(&signal_words(reason), 100))?,
             Fact::End(end) => writeln!(out, "end: {}", end.outcome.name())?,
             _ => {}
         }

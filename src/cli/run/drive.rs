@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::goal::{Config, Run, RunParts, WorkspaceMode, own_dirs};
 use crate::model::{Endpoint, Keys};
 use crate::process::{Process, SignalEvent, Signals, Watchdog};
 use crate::report::{Console, summary_markdown};
-use crate::session::{Fact, Listener, Session, Store, WorkspaceLock};
+use crate::session::{Fact, Listener, Session, SessionError, Store, WorkspaceLock};
 use crate::world::{Halt, Roots, Secrets, World};
 
 /// The listener that shows events.
@@ -92,7 +93,7 @@ impl Go<'_> {
         }
         let project = config.workspace.clone();
         let lock = match config.workspace_mode {
-            WorkspaceMode::InPlace => Some(WorkspaceLock::take(&world, &place.home, &project, run_id).await?),
+            WorkspaceMode::InPlace => Some(lock(&world, &place.home, &project, run_id).await?),
             WorkspaceMode::Copy => None,
         };
         let shown: Rc<dyn Listener> = Rc::new(Shown(console.clone(), known.clone()));
@@ -283,11 +284,28 @@ fn copy(world: &World, to: &Path, project: &Path, resumed: bool, notes: &mut Vec
     Ok(to.to_owned())
 }
 
+/// The lock of the workspace. It stands in spettro's own folder, also when no session does.
+async fn lock(world: &World, home: &Path, project: &Path, run_id: &str) -> Result<WorkspaceLock, Failure> {
+    WorkspaceLock::take(world, home, project, run_id).await.map_err(|error| {
+        let unwritable = matches!(&error, SessionError::Io { error, .. }
+            if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem));
+        let failure = Failure::from(error);
+        match unwritable {
+            true => failure
+                .hint("locks stand in spettro's own folder, with `--ephemeral` too; `SPETTRO_HOME` names another one"),
+            false => failure,
+        }
+    })
+}
+
 /// How many variables children do not see, and how to let one through.
 fn removed_note(removed: &[String]) -> Option<String> {
     if removed.is_empty() {
         return None;
     }
-    let count = removed.len();
-    Some(format!("{count} variables that look like secrets are kept from commands (`env.pass` lets one through)"))
+    let (count, look, pass) = match removed.len() {
+        1 => ("1 variable".to_owned(), "that looks like a secret is kept", "it"),
+        count => (format!("{count} variables"), "that look like secrets are kept", "one"),
+    };
+    Some(format!("{count} {look} from commands (`env.pass` lets {pass} through)"))
 }

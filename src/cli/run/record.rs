@@ -11,6 +11,9 @@ use crate::world::Secrets;
 
 /// Refuses a file that could not be made, before anything is spent.
 pub(super) fn check(file: &Path) -> Result<(), Failure> {
+    if file.as_os_str() == "-" {
+        return Err(Failure::usage("`--cassette -` is no file").hint("name one: `--cassette run.cassette.zst`"));
+    }
     if file.symlink_metadata().is_ok() {
         let message = format!("`--cassette`: {} exists already", file.display());
         return Err(Failure::usage(message).hint("name another file, or remove it"));

@@ -5,6 +5,7 @@ use std::io::Write;
 use super::plain;
 use crate::cli::failure::Failure;
 use crate::cli::live::Shelf;
+use crate::report::clean_line;
 use crate::session::Listed;
 
 /// Lists sessions, the newest first; broken ones are notes on `err`.
@@ -15,7 +16,7 @@ pub fn list(shelf: &Shelf, all: bool, json: bool, out: &mut dyn Write, err: &mut
     let (sessions, notes) =
         if all { shelf.store().list_all(shelf.world()) } else { shelf.store().list(shelf.world(), shelf.workspace()) };
     for note in notes {
-        writeln!(err, "notice: {note}")?;
+        writeln!(err, "notice: {}", clean_line(&note))?;
     }
     if json {
         let rows: Vec<serde_json::Value> = sessions.iter().map(row).collect();

@@ -14,6 +14,7 @@ use super::failure::Failure;
 use super::live::Shelf;
 use crate::event::Outcome;
 use crate::goal::{Config, GoalSource, Overrides, load};
+use crate::report::clean_line;
 use crate::session::{self, Frozen, State};
 use crate::world::{RealEnv, home_dir};
 
@@ -25,7 +26,7 @@ pub fn sessions(args: &SessionsArgs, out: &mut dyn Write, err: &mut dyn Write) -
     let shelf = Shelf::open(args.session_dir.as_deref())?;
     match &args.what {
         SessionsVerb::List { all, json } => list::list(&shelf, *all, *json, out, err)?,
-        SessionsVerb::Show { id } => show::show(&shelf.find(id)?, out)?,
+        SessionsVerb::Show { id, json } => show::show(&shelf.find(id)?, *json, out)?,
         SessionsVerb::Usage { id, json } => usage::usage(&shelf.find(id)?, *json, out)?,
         SessionsVerb::Context { id, json } => context::context(&shelf.find(id)?, *json, out)?,
         SessionsVerb::Compact { id, focus, prune_only, json } => {
@@ -68,14 +69,14 @@ fn read(dir: &Path) -> Result<(session::Header, Vec<session::Line>, State), Fail
 
 /// One line without control characters.
 pub(super) fn plain(text: &str, most: usize) -> String {
-    let mut out: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most + 1).collect();
+    let mut out: String = clean_line(text).chars().take(most + 1).collect();
     if out.chars().count() > most {
         out = out.chars().take(most.saturating_sub(1)).collect::<String>() + "…";
     }
     out
 }
 
-fn json(out: &mut dyn Write, value: &impl serde::Serialize) -> Result<(), Failure> {
+pub(super) fn json(out: &mut dyn Write, value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(Outcome::Internal, error))?;
     writeln!(out, "{text}")?;
     Ok(())

@@ -3,18 +3,40 @@
 use std::io::Write;
 use std::path::Path;
 
+use serde::Serialize;
+
 use super::plain;
 use crate::cli::failure::Failure;
 use crate::event::Lane;
+use crate::report::{count, signal_words};
 use crate::session::{Fact, SummaryBy};
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Shown {
+    session_id: String,
+    workspace: String,
+    outline: Vec<Row>,
+}
+
+/// One line of the outline: which fact it is about, and when that was.
+#[derive(Serialize)]
+struct Row {
+    seq: u64,
+    t: String,
+    text: String,
+}
 
 /// Outlines a session.
 ///
 /// # Errors
 /// A log that cannot be read.
-pub fn show(dir: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+pub fn show(dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let (header, lines, _) = super::read(dir)?;
-    writeln!(out, "{}  {}", header.id, plain(&header.workspace, 200))?;
+    let mut outline = Vec::new();
+    if !json {
+        writeln!(out, "{}  {}", header.id, plain(&header.workspace, 200))?;
+    }
     let (mut steps, mut tools) = (0u64, 0u64);
     for line in &lines {
         let text = match &line.fact {
@@ -57,16 +79,25 @@ pub fn show(dir: &Path, out: &mut dyn Write) -> Result<(), Failure> {
                 format!("    not compacted ({failures} of {of}): {}", plain(reason, 200))
             }
             Fact::CompactionPaused { reason } => format!("    compaction paused: {}", plain(reason, 200)),
-            Fact::Turn { end, .. } => format!("    turn {} after {steps} steps, {tools} tool calls", end.name()),
+            Fact::Turn { end, .. } => {
+                format!("    turn {} after {}, {}", end.name(), count(steps, "step"), count(tools, "tool call"))
+            }
             Fact::Verdict { verdict } => {
                 format!("    verdict {}: {}", verdict.kind.name(), plain(&verdict.reason, 200))
             }
             Fact::Tip { entry } => format!("  back to {}", plain(entry, 20)),
-            Fact::Interrupted { reason } => format!("    interrupted: {}", plain(reason, 100)),
+            Fact::Interrupted { reason } => format!("    interrupted: {}", plain(&signal_words(reason), 100)),
             Fact::End(end) => format!("ended {}", end.outcome.name()),
             _ => continue,
         };
-        writeln!(out, "{text}")?;
+        if json {
+            outline.push(Row { seq: line.seq, t: line.t.clone(), text: text.trim().to_owned() });
+        } else {
+            writeln!(out, "{text}")?;
+        }
+    }
+    if json {
+        super::json(out, &Shown { session_id: header.id, workspace: header.workspace, outline })?;
     }
     Ok(())
 }

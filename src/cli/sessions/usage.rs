@@ -7,6 +7,7 @@ use super::plain;
 use crate::cli::failure::Failure;
 use crate::event::{Limits, Micros, UsageBy};
 use crate::model::Ledger;
+use crate::report::count;
 
 /// Shows what a session has used; calls without a settlement count with their reservation.
 ///
@@ -42,7 +43,8 @@ pub fn usage(dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), Failure>
     table("lane", ledger.by_lane(), out)?;
     writeln!(out)?;
     table("model", ledger.by_model(), out)?;
-    writeln!(out, "\n{} calls, {} tokens, {} dollars", ledger.all_calls(), ledger.tokens(), ledger.spent())?;
+    let (calls, tokens) = (count(ledger.all_calls(), "call"), count(ledger.tokens(), "token"));
+    writeln!(out, "\n{calls}, {tokens}, {} dollars", ledger.spent())?;
     let unsettled: Micros = ledger.unreported().iter().map(|call| call.charged).sum();
     if unsettled > Micros::ZERO {
         writeln!(out, "of these {unsettled} dollars are bounds of calls whose usage was never reported")?;

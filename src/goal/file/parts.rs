@@ -1,6 +1,8 @@
 //! The pieces of a configuration that are made of one value each: models, commands, checks, texts.
 
 use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::keys;
@@ -27,6 +29,29 @@ pub(super) fn read_text(path: &Path, most_bytes: usize) -> Result<String, String
         return Err(format!("`{shown}` has {} bytes; at most {most_bytes}", meta.len()));
     }
     let bytes = std::fs::read(path).map_err(|error| format!("`{shown}` cannot be read: {error}"))?;
+    decoded(path, bytes)
+}
+
+/// Whether it is one of `<(command)`, or a named pipe.
+pub(super) fn is_pipe(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo())
+}
+
+/// The same as [`read_text`], of what is written into a pipe until that is closed.
+pub(super) fn read_pipe(path: &Path, most_bytes: usize) -> Result<String, String> {
+    let shown = path.display();
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(most_bytes as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|error| format!("`{shown}` cannot be read: {error}"))?;
+    if bytes.len() > most_bytes {
+        return Err(format!("`{shown}` has more than {most_bytes} bytes"));
+    }
+    decoded(path, bytes)
+}
+
+fn decoded(path: &Path, bytes: Vec<u8>) -> Result<String, String> {
+    let shown = path.display();
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)),
         Err(error) => {

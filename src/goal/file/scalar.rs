@@ -24,6 +24,9 @@ pub(super) fn read(kind: &Kind, node: &Node) -> Result<Value, Refusal> {
     match kind {
         Kind::Version => match node {
             Node::Number(text) | Node::Loose(text) if text == "1" => Ok(Value::Whole(1)),
+            Node::Text(text) if text == "1" => {
+                no_hint("found the text `1`; this build reads the number", "write it without quotes")
+            }
             Node::Number(text) | Node::Text(text) | Node::Loose(text) => {
                 no(format!("found `{}`; this build reads 1", cut(text)))
             }

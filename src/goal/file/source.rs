@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::node::{self, Node, Step};
+use crate::event::ResultProblem;
 use crate::world::Env;
 
 /// One thing that is wrong, with where.
@@ -24,17 +25,31 @@ pub struct Problem {
 /// `goal.yaml:7:1: limits.cost: message`, and the hint on a line of its own.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
-        if let Some((line, column)) = self.line_column {
-            write!(f, ":{line}:{column}")?;
-        }
-        if !self.key.is_empty() {
-            write!(f, ": {}", self.key)?;
-        }
-        write!(f, ": {}", self.message)?;
+        f.write_str(&self.line())?;
         match &self.hint {
-            Some(hint) => write!(f, "\n  hint: {hint}"),
+            Some(hint) => write!(f, "\n  hint: {}", hint.replace('\n', "\n  ")),
             None => Ok(()),
+        }
+    }
+}
+
+impl Problem {
+    /// Where and what, without the hint.
+    pub fn line(&self) -> String {
+        ResultProblem::from(self).line()
+    }
+}
+
+impl From<&Problem> for ResultProblem {
+    fn from(problem: &Problem) -> ResultProblem {
+        let Problem { file, line_column, key, message, hint } = problem;
+        ResultProblem {
+            file: file.clone(),
+            line: line_column.map(|(line, _)| line as u64),
+            column: line_column.map(|(_, column)| column as u64),
+            key: key.clone(),
+            message: message.clone(),
+            hint: hint.clone(),
         }
     }
 }

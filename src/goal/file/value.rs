@@ -47,6 +47,9 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// Reads `90s`, `2h`, `1h30m`, `500ms`. The error reads after «expected …, ».
 pub(super) fn time(text: &str, zero: bool) -> Result<Duration, String> {
     let text = text.trim();
+    if !zero && !text.is_empty() && text.bytes().all(|b| b == b'0' || b == b'.') && text.contains('0') {
+        return Err("must be longer than nothing".into());
+    }
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
         return Err(format!("`{text}` has no unit; write `{text}s`, `{text}m` or `{text}h`"));
     }
@@ -164,7 +167,7 @@ mod tests {
         }
         assert_eq!(time("250ms", false), Ok(Duration::from_millis(250)));
         assert_eq!(time("90", false).unwrap_err(), "`90` has no unit; write `90s`, `90m` or `90h`");
-        assert_eq!(time("0", false).unwrap_err(), "`0` has no unit; write `0s`, `0m` or `0h`");
+        assert_eq!(time("0", false).unwrap_err(), "must be longer than nothing");
         for bad in ["", "h", "-5m", "two hours", "5 parsecs", "1e3s", "0s", "1us", "367d", "99999999999999999999h"] {
             assert!(time(bad, false).is_err(), "{bad:?}");
         }

@@ -246,7 +246,8 @@ fn start_leader(request: &Request, output: &OwnedFd, common: &Common) -> Result<
             (_, errno) => NotStarted::Other(errno),
         })?;
     // Commands go before spettro when memory is short. Said from here: until it executes, the leader shares this
-    // process's memory, of which the kernel lets nobody say anything. Not being allowed to is no reason to fail.
+    // process's memory, of which the kernel lets nobody say anything. What it starts before this line stays as it was.
+    // Not being allowed to is no reason to fail.
     let _only_an_order_of_death =
         std::fs::write(format!("/proc/{}/oom_score_adj", leader.as_raw_nonzero()), &common.oom_score_adj);
     Ok(leader)

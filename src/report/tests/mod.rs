@@ -180,6 +180,7 @@ fn a_result(outcome: Outcome) -> RunResult {
         retryable: outcome.retryable(),
         retry_after_s: None,
         error: None,
+        problems: Vec::new(),
         run_id: "run-1".into(),
         session_id: Some("session-20261129-120000-0a1b2c3d".into()),
         goal: Some(GoalRef { name: "upgrade".into(), file: Some("/src/upgrade.yaml".into()), digest: "d0".into() }),

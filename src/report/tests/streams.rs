@@ -148,7 +148,8 @@ fn on_a_terminal_lines_are_clipped_to_its_width() {
     ]
     .concat();
     let (_, err) = show_in(Format::Text, look, false, Some(80), &records);
-    for line in err.lines().skip(2) {
+    let important = |line: &&str| ["goal ", " fail"].iter().any(|word| line.contains(word));
+    for line in err.lines().skip(2).filter(|line| !important(line)) {
         assert!(unicode_width::UnicodeWidthStr::width(line) <= 80, "{line}");
     }
     let whole = stderr_of(Look::default(), &records);
@@ -156,6 +157,26 @@ fn on_a_terminal_lines_are_clipped_to_its_width() {
     assert!(err.contains("12:00:00 upgrade 2/20 bash 🦀🦀"), "{err}");
     assert!(err.lines().rev().take(2).all(|line| line.ends_with('…')), "{err}");
     assert!(err.contains("12:00:13 upgrade 1/20 bash \"cargo test\" ok 4.2s  $0.25/5.00  ctx 42%\n"), "{err}");
+}
+
+#[test]
+fn verdicts_failed_checks_and_the_last_line_are_whole_on_a_narrow_terminal() {
+    let reason = "check `tests` does not pass (exit 101), as it did at the start of this run and in every iteration";
+    let long = "a-check-with-a-name-that-alone-is-wider-than-the-terminal-it-is-shown-on-today";
+    let records = script()
+        .at("12:00:01", Event::Verdict { verdict: verdict(VerdictKind::Unmet, 1, reason), of: 20 })
+        .at("12:00:02", Event::CheckFinished { iteration: 1, check: check(long, CheckStatus::Fail, Some(101), 1) })
+        .at("12:00:02", Event::CheckFinished { iteration: 1, check: check(long, CheckStatus::Pass, Some(0), 1) })
+        .at("12:00:03", Event::RunInterrupted { reason: "terminated".into() })
+        .at("12:00:04", Event::RunFinished { result: Box::new(a_result(Outcome::Met)) })
+        .records;
+    let (_, err) = show_in(Format::Text, Look { terminal: true, ..Look::default() }, false, Some(40), &records);
+    let lines: Vec<&str> = err.lines().collect();
+    assert!(lines[0].ends_with(reason), "{err}");
+    assert!(lines[1].contains(&format!("{long} fail (exit 101)")), "{err}");
+    assert!(lines[2].ends_with('…'), "a check that passes is progress: {err}");
+    assert!(lines[3].ends_with("interrupted: SIGTERM"), "{err}");
+    assert!(lines[4].contains("finished met (exit 0)") && !lines[4].contains('…'), "{err}");
 }
 
 #[test]

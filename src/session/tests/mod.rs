@@ -412,6 +412,7 @@ pub(crate) fn end(run: &str, outcome: Outcome) -> Fact {
         retryable: false,
         retry_after_s: None,
         error: None,
+        problems: Vec::new(),
         run_id: run.to_owned(),
         session_id: None,
         goal: None,

@@ -28,7 +28,7 @@ fn refused(sandbox: &Sandbox, args: &[&str]) -> (Finished, Value) {
 }
 
 fn message(result: &Value) -> String {
-    format!("{} {}", result["error"]["message"], result["error"]["hint"])
+    format!("{} {} {}", result["error"]["message"], result["error"]["hint"], result["problems"])
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn every_problem_of_a_goal_file_is_named_at_once() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let said = sandbox.run(["validate", "goal.yaml"]).expect_code(2);
-    assert!(said.stderr.lines().filter(|line| line.starts_with("goal.yaml:")).count() >= 5, "{}", said.stderr);
+    assert!(said.stderr.lines().filter(|line| line.starts_with("error: goal.yaml:")).count() >= 5, "{}", said.stderr);
     assert_eq!(said.stdout, "");
 }
 
@@ -249,7 +249,7 @@ fn checks_run_without_a_model() {
 #[test]
 fn validate_shows_what_is_in_force_and_who_set_it() {
     let sandbox = Sandbox::new();
-    sandbox.write("goal.yaml", "version: 1\ngoal: x\nmodel: anthropic/claude-sonnet-4-5\nlimits: {cost: 1.50}\n");
+    sandbox.write("goal.yaml", "version: 1\ngoal: x\nmodel: anthropic/claude-sonnet-5-5\nlimits: {cost: 1.50}\n");
     sandbox.set("SPETTRO_LIMITS_TIME", "30m");
     let finished = sandbox.run(["validate", "goal.yaml", "--set", "limits.stall=9"]).expect_code(0);
     let line = |key: &str| {

@@ -144,7 +144,7 @@ fn git_bisect_gets_its_own_codes() {
 fn what_is_no_recording_is_said() {
     let sandbox = Sandbox::new();
     sandbox.run(["replay", "latest"]).expect_code(2);
-    sandbox.run(["replay", "./nowhere.cassette.zst"]).expect_code(2);
+    sandbox.run(["replay", "./nowhere.cassette.zst"]).expect_code(31);
     sandbox.write("x.cassette.jsonl", "hello\n");
     sandbox.run(["replay", "x.cassette.jsonl"]).expect_code(31);
     let recording = recorded(9);

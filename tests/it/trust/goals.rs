@@ -27,7 +27,7 @@ fn a_key_setting_of_the_repository_is_refused_before_anything_is_sent() {
     for said in
         ["model.base_url", "model.api_key_env", "env.pass", "--trust-goal", "--trusted-ref", "~/.spettro/config.yaml"]
     {
-        assert!(message.contains(said), "{said}: {message}");
+        assert!(finished.result()["problems"].to_string().contains(said), "{said}: {}", finished.stdout);
     }
     assert!(message.starts_with("goal.yaml:3:"), "with its place: {message}");
     assert!(provider.requests().is_empty());

@@ -90,7 +90,7 @@ fn each_malformed_line_has_its_message() {
         ),
         (
             "limits: {time: 0}",
-            "4:10: limits.time: `0` has no unit; write `0s`, `0m` or `0h`\n  hint: write `unlimited` to lift the limit",
+            "4:10: limits.time: must be longer than nothing\n  hint: write `unlimited` to lift the limit",
         ),
         (
             "limits: {time: 2 fortnights}",
@@ -266,7 +266,9 @@ fn what_is_missing_and_what_is_no_goal_file() {
         ["goal.yaml: version: missing; this build reads 1\n  hint: write `version: 1`"]
     );
     assert_eq!(first("version: 2\nfuture: x\n"), ["goal.yaml:1:1: version: found `2`; this build reads 1"]);
-    assert_eq!(first("version: '1'\ngoal: x\nmodel: a/b\n"), ["goal.yaml:1:1: version: found `1`; this build reads 1"]);
+    let quoted =
+        "goal.yaml:1:1: version: found the text `1`; this build reads the number\n  hint: write it without quotes";
+    assert_eq!(first("version: '1'\ngoal: x\nmodel: a/b\n"), [quoted]);
     assert_eq!(
         first("version: 1\nmodel: a/b\n"),
         ["goal.yaml: goal: missing\n  hint: write what is to be reached: `goal: …`, or `goal: {file: PATH}`"]
