@@ -11,7 +11,7 @@ use super::records::{FORMAT, GoalText, Head, Source};
 use super::spool_ids;
 use super::tape::{Assembly, Outputs, Tape, inside};
 use crate::session::{Block, Fact, Frozen, Header, Line, Message, Session, read_wires};
-use crate::workspace::{BASE_FILE, Base};
+use crate::workspace::{BASE_FILE, Base, is_ignore_file};
 
 /// What an endpoint is made from; anything else of it (URL, headers, keys) stays out of the head.
 const ENDPOINT_FIELDS: [&str; 8] =
@@ -89,9 +89,9 @@ fn touched(base: &Base, facts: &[Line]) -> BTreeSet<String> {
         }
     }
     // They say what counts in a tree.
-    let hides = |path: &Path| path.file_name().is_some_and(|name| name == ".gitignore" || name == ".ignore");
-    let is_touched =
-        |path: &Path| hides(path) || files.contains(path) || folders.iter().any(|folder| path.starts_with(folder));
+    let is_touched = |path: &Path| {
+        is_ignore_file(path) || files.contains(path) || folders.iter().any(|folder| path.starts_with(folder))
+    };
     base.files.iter().filter(|file| is_touched(&file.path)).map(|file| file.sha256.clone()).collect()
 }
 

@@ -249,6 +249,8 @@ impl Run {
         let (pressing_timer, pressing_limits) = (timer.clone(), parts.config.limits.clone());
         let (looked, seeing, modes) = (tripwire.clone(), witness.clone(), parts.session.clone());
         let fetching = tools.fetching();
+        // Where no command runs nobody changes modes.
+        let mends = parts.replayed.as_ref().is_none_or(|replayed| replayed.answers.in_earnest());
         let mut agent = Agent::new(AgentParts {
             world: parts.world.clone(),
             session: parts.session.clone(),
@@ -268,7 +270,9 @@ impl Run {
             steering: parts.steering.clone(),
             recent: parts.config.judge.as_ref().map_or(1, |judge| judge.messages as usize),
             changed: Rc::new(move |call_id, ran| {
-                modes.mend();
+                if mends {
+                    modes.mend();
+                }
                 if let Some(wire) = looked.borrow_mut().as_mut() {
                     wire.look(&format!("{} `{}`", ran.tool, ran.summary));
                 }

@@ -71,9 +71,10 @@ impl Answers for TapeAnswers {
         Box::pin(self.recorded(call))
     }
 
-    fn runs_too(&self) -> bool {
+    fn runs_too(&self, path: &str) -> bool {
         // What has happened before the call has happened in the scratch copy, too.
         self.ground.advance(&self.cursor.part, self.cursor.here());
+        self.ground.look(&self.cursor.part, path);
         true
     }
 

@@ -7,6 +7,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::session::FileKind;
@@ -49,12 +51,46 @@ pub fn place(root: &Path, path: &Path, kind: FileKind, content: &[u8]) -> io::Re
     file.set_permissions(Permissions::from_mode(mode))
 }
 
-/// Removes what stands at a path; that nothing does is as good.
+/// Removes what stands at a path, and the folders that have nothing in them then; that nothing does is as good.
 pub fn remove(root: &Path, path: &Path) -> io::Result<()> {
     split(path)?;
-    match on_disk(root, path) {
-        Some(at) => clear(&at),
-        None => Ok(()),
+    let Some(at) = on_disk(root, path) else { return Ok(()) };
+    clear(&at)?;
+    for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
+        match fs::remove_dir(root.join(folder)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Removes what stands at a path, or on its way and is no folder.
+pub fn make_way(root: &Path, path: &Path) -> io::Result<()> {
+    let (folders, name) = split(path)?;
+    let mut at = root.to_owned();
+    for folder in folders {
+        at.push(folder);
+        match fs::symlink_metadata(&at) {
+            Ok(there) if there.is_dir() => {}
+            Ok(_) => return fs::remove_file(&at),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    clear(&at.join(name))
+}
+
+/// Whether a folder is not there, or has nothing in it.
+pub fn is_bare(folder: &Path) -> bool {
+    let open = rustix::fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
+    match open {
+        Ok(open) => rustix::fs::Dir::new(open).is_ok_and(|dir| {
+            let mut names = dir.filter_map(Result::ok);
+            !names.any(|entry| !matches!(entry.file_name().to_bytes(), b"." | b".."))
+        }),
+        Err(error) => error == Errno::NOENT,
     }
 }
 
@@ -70,7 +106,12 @@ pub fn stands(root: &Path, path: &Path) -> Option<(FileKind, String)> {
     } else {
         return None;
     };
-    Some((kind, Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect()))
+    Some((kind, sha256(&content)))
+}
+
+/// In hex.
+pub fn sha256(content: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(content))
 }
 
 /// Whether something stands at a path, and no link leads there.

@@ -1,15 +1,15 @@
-//! The workspace of a replay: filled from the recording and changed as the recording says, so that tools for files can
-//! run in it and its digest can be held against the recorded ones.
+//! The workspace of a replay: as it was found, and changed as the recording says, so that tools for files can run in it
+//! and its digest can be held against the recorded ones.
 //!
-//! Invariant: nothing is written but plain paths below its folder, and through no link. What the recording has no
-//! content of is known by its digest, and stands nowhere. A comparison for which something is missing is a doubt, and
-//! no pass.
+//! Invariant: nothing is written but what a tool for files may come to, at plain paths below its folder, and through no
+//! link; the rest is known by its digest, and stands nowhere. A comparison for which something is missing is a doubt,
+//! and no pass.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use super::ToolMode;
@@ -17,11 +17,12 @@ use super::cursor::Cursor;
 use super::diff::diff;
 use super::files;
 use super::finding::{Aspect, Divergence, Guess};
+use super::held::Held;
 use super::part::Part;
 use crate::cassette::Tape;
-use crate::session::{Effects, Fact, FileKind, ListedChange, Purpose};
+use crate::session::{Effects, Fact, ListedChange, Purpose};
 use crate::tools::{Answer, ToolCall};
-use crate::workspace::{Tree, changed_files, shown_digest};
+use crate::workspace::{Tree, changed_files, is_ignore_file, shown_digest};
 use crate::world::{RealDir, Roots, World};
 
 const NO_BASE: &str = "the workspace as it was found is not in the recording";
@@ -34,8 +35,8 @@ pub struct Ground {
     root: PathBuf,
     tape: Rc<Tape>,
     tree: RefCell<Tree>,
-    /// What the recorded workspace holds and this one does not.
-    absent: RefCell<BTreeMap<PathBuf, (FileKind, String)>>,
+    /// What of it does not stand in the folder.
+    held: RefCell<Held>,
     /// Whether the recording says how it began.
     known: bool,
     /// Whether the run at hand recorded effects.
@@ -65,17 +66,12 @@ pub struct Tally {
 }
 
 impl Ground {
-    /// Fills the folder with what the recording knows of the workspace.
+    /// The workspace as the recording says that it was found.
     pub fn new(tape: &Rc<Tape>, root: &Path, tools: ToolMode) -> Ground {
-        let mut absent = BTreeMap::new();
+        let mut held = Held::new(tape, root);
         // A workspace in which tools really run was filled before.
-        let told = tape.base().filter(|_| tools == ToolMode::Recorded);
-        for file in told.into_iter().flat_map(|base| &base.files) {
-            let content = tape.blob(&file.sha256);
-            let placed = content.is_some_and(|content| files::place(root, &file.path, file.kind, &content).is_ok());
-            if !placed {
-                absent.insert(file.path.clone(), (file.kind, file.sha256.clone()));
-            }
+        if tools == ToolMode::Recorded {
+            held.take_base();
         }
         let known = tape.base().is_some() && tools != ToolMode::Stub;
         let sure = if known { Ok(()) } else { Err(NO_BASE.to_owned()) };
@@ -84,7 +80,7 @@ impl Ground {
             root: root.to_owned(),
             tape: tape.clone(),
             tree: RefCell::new(Tree::new(Roots::same(root.to_owned()), Vec::new())),
-            absent: RefCell::new(absent),
+            held: RefCell::new(held),
             known,
             effects: Cell::new(false),
             own: tools != ToolMode::Recorded,
@@ -137,7 +133,7 @@ impl Ground {
                 seen.upto - 1
             };
             match part.fact(at) {
-                Fact::Effects(effects) => self.apply(effects),
+                Fact::Effects(effects) => self.apply(at, effects),
                 Fact::Command(run) if run.purpose != Purpose::Git => {
                     let mut seen = self.seen.borrow_mut();
                     // What stood before the baseline is in the base.
@@ -156,26 +152,17 @@ impl Ground {
         }
     }
 
-    fn apply(&self, effects: &Effects) {
-        let mut absent = self.absent.borrow_mut();
-        for file in &effects.files {
-            let path = PathBuf::from(OsStr::from_bytes(&file.path.0));
-            let Some(after) = &file.after else {
-                absent.remove(&path);
-                self.removed(&path);
-                continue;
+    fn apply(&self, at: usize, effects: &Effects) {
+        let mut held = self.held.borrow_mut();
+        for (index, file) in effects.files.iter().enumerate() {
+            let path = Path::new(OsStr::from_bytes(&file.path.0));
+            let done = match &file.after {
+                Some(after) => held.take(path, after, (at, index)),
+                None => held.remove(path),
             };
-            if files::stands(&self.root, &path).as_ref() == Some(&(after.kind, after.sha256.clone())) {
-                absent.remove(&path);
-                continue;
-            }
-            let content = after.content.as_ref().map(|content| content.0.clone().into());
-            let content = content.or_else(|| self.tape.blob(&after.sha256));
-            if content.is_some_and(|content| files::place(&self.root, &path, after.kind, &content).is_ok()) {
-                absent.remove(&path);
-            } else {
-                self.removed(&path);
-                absent.insert(path, (after.kind, after.sha256.clone()));
+            if let Err(error) = done {
+                let why = format!("`{}` cannot be removed: {error}", path.display());
+                self.seen.borrow_mut().sure = Err(why);
             }
         }
         if effects.partial {
@@ -183,10 +170,9 @@ impl Ground {
         }
     }
 
-    fn removed(&self, path: &Path) {
-        if let Err(error) = files::remove(&self.root, path) {
-            self.seen.borrow_mut().sure = Err(format!("`{}` cannot be removed: {error}", path.display()));
-        }
+    /// A tool for files is about to run that is given this path, as it was written.
+    pub fn look(&self, part: &Part, named: &str) {
+        self.held.borrow_mut().look(inside(part, named).as_deref());
     }
 
     /// The workspace is listed where the recording holds no listing any more.
@@ -213,7 +199,8 @@ impl Ground {
         };
         // What is listed in another order is no other workspace.
         let world = World { dir: Rc::new(RealDir), ..world.clone() };
-        let now = self.tree.borrow_mut().digest_with(&world, &self.absent.borrow());
+        self.held.borrow_mut().list();
+        let now = self.tree.borrow_mut().digest_with(&world, self.held.borrow().iter());
         let mut seen = self.seen.borrow_mut();
         let begun = std::mem::replace(&mut seen.begun, true);
         match (now, seen.sure.clone()) {
@@ -248,9 +235,9 @@ impl Ground {
         let shown = |path: &Path, kind, sha256: &str| Some((path.to_owned(), shown_digest(kind, sha256)?));
         let before: BTreeMap<_, _> = base.filter_map(|file| shown(&file.path, file.kind, &file.sha256)).collect();
         let mut after = self.tree.borrow().files().clone();
-        for (path, (kind, sha256)) in self.absent.borrow().iter() {
+        for (path, kind, sha256) in self.held.borrow().iter() {
             if !after.contains_key(path) {
-                after.extend(shown(path, *kind, sha256));
+                after.extend(shown(path, kind, sha256));
             }
         }
         let change = |path: String| {
@@ -285,7 +272,7 @@ impl Ground {
         let differs = effects.flat_map(|effects| &effects.files).find(|file| {
             let path = Path::new(OsStr::from_bytes(&file.path.0));
             let after = file.after.as_ref().map(|after| (after.kind, after.sha256.clone()));
-            files::stands(&self.root, path) != after
+            self.held.borrow().stands(path) != after
         });
         let same = (told.status, &told.text) == (real.status, &real.text)
             && (&told.marks, &told.changed) == (&real.marks, &real.changed);
@@ -302,6 +289,13 @@ impl Ground {
             cursor.find(Divergence { diff: diff(&told.text, &real.text), guess: Guess::ToolResult, ..divergence });
         }
         self.advance(&cursor.part, end);
+        if !self.effects.get() && real.changed.iter().any(|path| is_ignore_file(Path::new(path))) {
+            // What is ignored from here on is seen in the folder alone.
+            self.held.borrow_mut().look_everywhere();
+            if self.held.borrow().holds(Path::new("")) {
+                self.doubt("which files are ignored was changed, and not all of them are in the recording");
+            }
+        }
     }
 
     /// Why a difference may come from what is not in the recording.
@@ -318,13 +312,27 @@ impl Ground {
         }
         let arguments: Option<serde_json::Value> = serde_json::from_str(&call.arguments).ok();
         let named = arguments.as_ref().and_then(|arguments| arguments.get("path")?.as_str()).unwrap_or(".");
-        let path = Path::new(named).strip_prefix(&part.start.workspace).unwrap_or(Path::new(named));
         let lacks = || Some(format!("`{named}` is not, or not whole, in the recorded tree"));
-        let path: PathBuf = path.components().filter(|part| !matches!(part, std::path::Component::CurDir)).collect();
-        let whole = files::is_plain_on_disk(&self.root, &path);
-        let missing = self.absent.borrow().keys().any(|absent| absent.starts_with(&path));
-        if !whole || missing { lacks() } else { None }
+        let Some(path) = inside(part, named) else { return lacks() };
+        let held = self.held.borrow();
+        if !files::is_plain_on_disk(&self.root, &path) || held.holds(&path) {
+            return lacks();
+        }
+        // Who searches sees files alone.
+        let lists = arguments.as_ref().is_some_and(|arguments| arguments.get("pattern").is_none());
+        (lists && held.may_be_bare(&path)).then(|| "a recording does not tell of folders without files".to_owned())
     }
+}
+
+/// The path below the workspace that the model has written. `None` for one that may lead out of it.
+fn inside(part: &Part, named: &str) -> Option<PathBuf> {
+    let named = Path::new(named);
+    let below = named.strip_prefix(&part.start.workspace).unwrap_or(named).components();
+    let names = below.filter(|part| *part != Component::CurDir).map(|part| match part {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    });
+    names.collect()
 }
 
 /// A change, for people.

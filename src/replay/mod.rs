@@ -16,6 +16,7 @@ mod exec;
 mod files;
 mod finding;
 mod ground;
+mod held;
 mod live;
 mod locate;
 mod model;

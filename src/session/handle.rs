@@ -322,6 +322,11 @@ impl Session {
         self.inner.instead.replace(Some(instead));
     }
 
+    /// Whether it is to outlive the machine.
+    fn syncs(&self) -> bool {
+        self.inner.instead.borrow().is_none()
+    }
+
     /// An event without a fact (step.started, run.waiting, model.delta): listeners, and events.jsonl except deltas.
     /// After `run.finished` only what a further run appends is heard: it is the last event of its run.
     pub fn emit(&self, event: Event) {
@@ -414,7 +419,7 @@ impl Session {
 
     /// result.json and summary.md, each temp + rename; a finished result is on the disk when this returns.
     pub fn write_result(&self, result: &RunResult, summary: &str) -> Result<(), SessionError> {
-        let sync = result.outcome.is_some() && self.inner.instead.borrow().is_none();
+        let sync = result.outcome.is_some() && self.syncs();
         super::result::write(&self.inner.dir, result, summary, sync)
     }
 
@@ -426,7 +431,7 @@ impl Session {
             let error = std::io::Error::from(std::io::ErrorKind::InvalidFilename);
             return Err(SessionError::Io { what: "write", file: path, error });
         }
-        write_whole(&path, content, true)?;
+        write_whole(&path, content, self.syncs())?;
         Ok(path)
     }
 
@@ -436,7 +441,7 @@ impl Session {
         let saved = {
             let mut writing = self.inner.writing.borrow_mut();
             writing.flush_events(&self.inner, &mut records);
-            writing.save_derived(&self.inner.dir)
+            writing.save_derived(&self.inner.dir, self.syncs())
         };
         self.tell(&records);
         saved
@@ -563,11 +568,11 @@ impl Writing {
         }
     }
 
-    fn save_derived(&mut self, dir: &Path) -> Result<(), SessionError> {
+    fn save_derived(&mut self, dir: &Path, syncs: bool) -> Result<(), SessionError> {
         if self.saved == Some(self.seq) {
             return Ok(());
         }
-        self.overview.save(dir, self.overview.is_ended())?;
+        self.overview.save(dir, syncs && self.overview.is_ended())?;
         self.saved = Some(self.seq);
         Ok(())
     }

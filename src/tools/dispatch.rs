@@ -112,8 +112,9 @@ pub trait Answers {
     /// Pends where the recorded call never ended.
     fn answer<'a>(&'a self, call: &'a ToolCall) -> Boxed<'a, Answer>;
 
-    /// Whether a tool that looks at files or changes them runs beside its answer, in the workspace that there is.
-    fn runs_too(&self) -> bool;
+    /// Whether a tool that looks at files or changes them runs beside its answer, in the workspace that there is. It is
+    /// given this path, as it was written.
+    fn runs_too(&self, path: &str) -> bool;
 
     /// Whether every such tool really runs, and before its answer is asked for.
     fn in_earnest(&self) -> bool {
@@ -366,7 +367,7 @@ impl Tools {
                 answer
             } else {
                 let answer = answers.answer(call).await;
-                if tool.is_for_files() && answers.runs_too() {
+                if tool.is_for_files() && answers.runs_too(asked.args.text("path").unwrap_or(".")) {
                     let real = self.beside(world, roots, spool, asked, budget_chars).await;
                     answers.ran(call, &answer, &real);
                 }

@@ -100,7 +100,8 @@ fn list(at: Place<'_>, guard: &Guard<'_>, folder: &File, is_dir: bool) -> Result
     if !is_dir {
         return Ok(Done::ok(folder.label.clone()));
     }
-    let entries = at.world.dir.list(&folder.real).map_err(|error| folder.failed("list", error))?;
+    let mut entries = at.world.dir.list(&folder.real).map_err(|error| folder.failed("list", error))?;
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
     let names: Vec<String> = entries
         .into_iter()
         .filter(|entry| guard.refusal(&folder.real.join(&entry.name), Access::List).is_none())

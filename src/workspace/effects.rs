@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
@@ -80,22 +80,17 @@ impl Tree {
 
     /// The digest that a workspace has which holds this one's files and, where it has none at those paths, these
     /// others: kinds and sha256.
-    pub fn digest_with(
+    pub fn digest_with<'a>(
         &mut self,
         world: &World,
-        others: &BTreeMap<PathBuf, (FileKind, String)>,
+        others: impl Iterator<Item = (&'a Path, FileKind, &'a str)>,
     ) -> Result<String, WorkspaceError> {
         self.digest(world)?;
-        let mut states = self.states();
-        let known = |path: &Path| states.binary_search_by(|(one, ..)| bytes(one).cmp(bytes(path))).is_ok();
-        let missing: Vec<_> = others
-            .iter()
-            .filter(|(path, _)| !known(path))
-            .filter_map(|(path, (kind, sha256))| Some((path.clone(), Kind::from(*kind), unhex(sha256)?)))
-            .collect();
-        states.extend(missing);
-        states.sort_by(|(one, ..), (other, ..)| bytes(one).cmp(bytes(other)));
-        Ok(whole(states.iter().map(|(path, kind, hash)| (path.as_path(), *kind, hash))))
+        let others = others.filter_map(|(path, kind, sha256)| Some((bytes(path), (kind.into(), unhex(sha256)?))));
+        let mut states: BTreeMap<&[u8], (Kind, Hash)> = others.collect();
+        let here: Vec<_> = self.states().collect();
+        states.extend(here.iter().map(|(path, kind, hash)| (bytes(path), (*kind, *hash))));
+        Ok(whole(states.iter().map(|(path, (kind, hash))| (Path::new(OsStr::from_bytes(path)), *kind, hash))))
     }
 }
 
@@ -187,11 +182,12 @@ mod tests {
         write(dir.path(), "z", "z");
         let mut tree = Tree::new(Roots::same(dir.path().to_owned()), Vec::new());
         let whole = tree.digest(&world()).unwrap();
-        let others: BTreeMap<_, _> =
-            tree.states().into_iter().map(|(path, kind, hash)| (path, (kind.into(), hex(&hash)))).collect();
+        let states = tree.states().map(|(path, kind, hash)| (path.into_owned(), FileKind::from(kind), hex(&hash)));
+        let others: Vec<_> = states.collect();
         sh(dir.path(), "rm -r a a-b");
         assert_ne!(tree.digest(&world()).unwrap(), whole);
-        assert_eq!(tree.digest_with(&world(), &others).unwrap(), whole);
+        let others = others.iter().map(|(path, kind, sha256)| (path.as_path(), *kind, sha256.as_str()));
+        assert_eq!(tree.digest_with(&world(), others).unwrap(), whole);
     }
 
     #[test]

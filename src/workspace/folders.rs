@@ -98,11 +98,6 @@ impl Folders {
         folders
     }
 
-    /// Whether what is listed follows from this file.
-    pub fn depend_on(path: &Path) -> bool {
-        path.file_name().is_some_and(|name| RULES.iter().any(|rule| name == *rule))
-    }
-
     /// Next time all is listed.
     pub fn forget(&mut self) {
         self.complete = false;
@@ -177,6 +172,11 @@ impl Renewed {
     pub fn keeps(&self, path: &Path) -> bool {
         find(&self.stale.known, path).is_some_and(|at| self.there[at] && !self.stale.stale[at])
     }
+}
+
+/// Whether what is listed of a workspace follows from this file of it.
+pub fn is_ignore_file(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| RULES.iter().any(|rule| name == *rule))
 }
 
 fn find(known: &[Folder], path: &Path) -> Option<usize> {

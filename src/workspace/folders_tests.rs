@@ -22,7 +22,7 @@ fn tree(root: &Path) -> Tree {
 type States = BTreeMap<PathBuf, (Kind, Hash)>;
 
 fn states(tree: &Tree) -> States {
-    tree.states().into_iter().map(|(path, kind, hash)| (path, (kind, hash))).collect()
+    tree.states().map(|(path, kind, hash)| (path.into_owned(), (kind, hash))).collect()
 }
 
 /// Looks, and holds what the tree knows and what it told against a tree that lists everything.

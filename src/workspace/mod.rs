@@ -26,6 +26,7 @@ pub use crate::session::FileKind as BaseKind;
 pub use base::{BASE_FILE, Base, BaseFile};
 pub use copy::copy;
 pub use effects::shown_digest;
+pub use folders::is_ignore_file;
 pub use git::{Git, GitState};
 pub use protect::Protected;
 pub use reference::Named;

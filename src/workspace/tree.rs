@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use sha2::{Digest, Sha256};
 
 use super::WorkspaceError;
-use super::folders::{Folders, Renewed};
+use super::folders::{Folders, Renewed, is_ignore_file};
 use super::repository::Repository;
 use super::stamp::{Content, Hash, Kind, Stamp, content, hex, in_parallel};
 use crate::world::{Explored, Roots, Secrets, WalkOptions, World};
@@ -281,7 +281,7 @@ impl Tree {
             let at = self.entries.binary_search_by(|entry| bytes(&entry.path).cmp(bytes(path))).ok()?;
             // What stands behind a link has another path, and what is ignored follows from some.
             let plain = |kind| matches!(kind, Kind::File | Kind::Executable);
-            (plain(self.entries[at].kind) && !Folders::depend_on(path)).then_some(at)
+            (plain(self.entries[at].kind) && !is_ignore_file(path)).then_some(at)
         });
         let places: BTreeSet<usize> = places.collect::<Option<_>>()?;
         let mut buffer = Vec::new();
@@ -325,8 +325,8 @@ impl Tree {
     }
 
     /// Path, kind and digest of everything as of the last `digest`, sorted by the bytes of the paths.
-    pub(super) fn states(&self) -> Vec<(PathBuf, Kind, Hash)> {
-        self.listed().into_iter().map(|(path, entry)| (path.into_owned(), entry.kind, entry.hash)).collect()
+    pub(super) fn states(&self) -> impl Iterator<Item = (Cow<'_, Path>, Kind, Hash)> {
+        self.listed().into_iter().map(|(path, entry)| (path, entry.kind, entry.hash))
     }
 
     pub(super) fn root(&self) -> &Path {

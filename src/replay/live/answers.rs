@@ -33,7 +33,7 @@ impl Answers for LiveAnswers {
         })
     }
 
-    fn runs_too(&self) -> bool {
+    fn runs_too(&self, _path: &str) -> bool {
         true
     }
 

@@ -12,6 +12,7 @@ mod harmful;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod live;
+mod looks;
 #[cfg(target_os = "linux")]
 mod outcomes;
 mod parted;
