@@ -40,9 +40,8 @@ impl Globs {
             }
             bases.insert(base);
         }
-        let set = |set: GlobSetBuilder| {
-            set.build().map_err(|error| WorkspaceError::Glob(String::new(), error.to_string()))
-        };
+        let set =
+            |set: GlobSetBuilder| set.build().map_err(|error| WorkspaceError::Glob(String::new(), error.to_string()));
         Ok(Globs { files: set(files)?, folders: set(folders)?, bases })
     }
 
@@ -62,8 +61,7 @@ impl Globs {
 
     /// Whether files that count may stand in this folder, or below it.
     pub fn may_be_in(&self, folder: &Path) -> bool {
-        self.bases.iter().any(|base| base.starts_with(folder))
-            || self.folders.is_match(folder) && self.come_to(folder)
+        self.bases.iter().any(|base| base.starts_with(folder)) || self.folders.is_match(folder) && self.come_to(folder)
     }
 
     /// Whether a glob names a folder around this one.

@@ -354,6 +354,99 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_there_only_while_checks_run_shows() {
+        for (globs, made, named) in [
+            (&["tests/**"][..], "echo x > tests/c.sh; rm tests/c.sh", "tests/c.sh"),
+            (&["**/*.rs"], "echo x > src/gen/c.rs; rm src/gen/c.rs", "src/gen/c.rs"),
+            (&["tests/*.rs"], "echo x > y; mv y tests/c.rs; mv tests/c.rs y", "tests/c.rs"),
+            (&["tests/*.rs"], "ln -s ../src/lib.rs tests/c.rs; rm tests/c.rs", "tests/c.rs"),
+            (&["{tests,other}/c.rs"], "ln src/lib.rs tests/c.rs; rm tests/c.rs", "tests/c.rs"),
+            (&["conf/a/*.rs"], "mkdir -p x/a; echo x > x/a/c.rs; mv x conf; sleep 0.3; mv conf x", "conf/a/c.rs"),
+            (
+                &["tests/**/*.rs"],
+                "mkdir -p x/y; echo x > x/y/c.rs; mv x tests/x; sleep 0.3; rm -r tests/x",
+                "tests/x/y/c.rs",
+            ),
+            (
+                &["src/gen/*.rs"],
+                "mv src/gen old; mkdir src/gen; echo x > src/gen/c.rs; sleep 0.3; rm -r src/gen; mv old src/gen",
+                "src/gen/c.rs",
+            ),
+            (&["Cargo.*"], "echo x > Cargo.toml; rm Cargo.toml", "Cargo.toml"),
+            (&[".git/hooks"], "echo x > .git/hooks/x; rm .git/hooks/x", ".git/hooks/x"),
+        ] {
+            assert!(while_held(globs, made).contains(&named.to_owned()), "{made}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_match_may_come_and_go() {
+        for (globs, made) in [
+            (
+                &["tests/*.rs", "tests/deep/*.rs"][..],
+                "mkdir tests/__pycache__; echo x > tests/__pycache__/a.pyc; rm -r tests/__pycache__",
+            ),
+            (
+                &["tests/**/*.rs"],
+                "mkdir tests/__pycache__; echo x > tests/__pycache__/t; mv tests/__pycache__/t tests/__pycache__/a.pyc",
+            ),
+            (&["tests/**/*.rs"], "mkdir tests/tmp1; echo x > tests/tmp1/y; mv tests/tmp1 tests/.pytest_cache"),
+            (
+                &["**/*.rs"],
+                "for n in 1 2 3 4 5 6 7 8 9; do mkdir -p target/$n/x; echo x > target/$n/x/y; rm -r target/$n; done",
+            ),
+            (&["**/*.rs"], "echo x > tests/a.tmp; rm tests/a.tmp; mkdir out; echo x > out/y; mv out out2; rm -r out2"),
+            (
+                &["**"],
+                "echo x > .git/index.lock; mv .git/index.lock .git/index; mkdir .git/objects; rmdir .git/objects",
+            ),
+            (&[], "mkdir tests/new; echo x > tests/new/y; rm -r tests/new"),
+        ] {
+            assert_eq!(while_held(globs, made), Vec::<String>::new(), "{made}");
+        }
+    }
+
+    #[test]
+    fn more_than_the_kernel_keeps_at_once_is_followed() {
+        let much = "mkdir tests/out; cd tests/out; seq 40000 | xargs -n 4000 touch; rm -r ../out";
+        assert_eq!(while_held(&["tests/**/*.rs"], much), Vec::<String>::new());
+        let hidden = format!("{much}; cd ..; echo x > deep/c.rs; rm deep/c.rs");
+        assert_eq!(while_held(&["tests/**/*.rs"], &hidden), ["tests/deep/c.rs"]);
+    }
+
+    #[test]
+    fn folders_above_the_workspace_are_watched() {
+        let dir = sample();
+        let root = dir.path().join("src");
+        let mut protected = protect(&root, &["lib.rs"]);
+        protected.hold();
+        sh(dir.path(), "echo x > beside; mkdir ../$$; rmdir ../$$");
+        assert_eq!(protected.touched(&world()).unwrap(), Vec::<String>::new());
+        for above in [root.clone(), dir.path().to_owned()] {
+            protected.hold();
+            let away = above.with_extension("away");
+            let (above, away) = (above.display(), away.display());
+            sh(Path::new("/"), &format!("mv {above} {away}; cp -r {away} {above}; rm -r {above}; mv {away} {above}"));
+            assert_eq!(protected.touched(&world()).unwrap(), ["lib.rs"], "{above}");
+        }
+        // With nothing that is guarded yet, the folder is what can be named.
+        let mut protected = protect(&root, &["none/*.rs"]);
+        protected.hold();
+        sh(dir.path(), "mv src away; mv away src");
+        assert_eq!(protected.touched(&world()).unwrap(), ["."]);
+    }
+
+    #[test]
+    fn a_watch_that_nobody_asks_about_ends_by_itself() {
+        let dir = sample();
+        let mut protected = protect(dir.path(), &["tests/**"]);
+        protected.hold();
+        sh(dir.path(), "echo x > tests/c; rm tests/c");
+        protected.hold();
+        assert_eq!(protected.touched(&world()).unwrap(), Vec::<String>::new(), "that was before");
+    }
+
+    #[test]
     fn a_file_without_end_is_not_read() {
         assert_eq!(after(&["tests"], "truncate -s 3T tests/a.rs"), ["tests/a.rs"]);
         let dir = sample();

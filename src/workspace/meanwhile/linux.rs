@@ -25,12 +25,9 @@ const BEAT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const LATE: Duration = Duration::from_millis(150);
 const BUFFER_BYTES: usize = 64 << 10;
 
-const QUIET: WatchFlags = WatchFlags::MOVE_SELF
-    .union(WatchFlags::DELETE_SELF)
-    .union(WatchFlags::ONLYDIR)
-    .union(WatchFlags::DONT_FOLLOW);
-const LOUD: WatchFlags =
-    QUIET.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO).union(WatchFlags::MOVED_FROM);
+const QUIET: WatchFlags =
+    WatchFlags::MOVE_SELF.union(WatchFlags::DELETE_SELF).union(WatchFlags::ONLYDIR).union(WatchFlags::DONT_FOLLOW);
+const LOUD: WatchFlags = QUIET.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO).union(WatchFlags::MOVED_FROM);
 
 /// One instance, for the whole run.
 pub(super) struct Kernel(Arc<OwnedFd>);
