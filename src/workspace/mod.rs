@@ -10,6 +10,7 @@ mod copy;
 mod effects;
 mod folders;
 mod git;
+mod globs;
 mod meanwhile;
 mod protect;
 mod reference;

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::CWD;
 
 use super::WorkspaceError;
-use super::meanwhile::Folders;
+use super::globs::Globs;
+use super::meanwhile::{Meanwhile, Watching};
 use super::stamp::{Content, Hash, Kind, Stamp, content};
 use crate::world::{Roots, WalkOptions, World};
 
@@ -21,18 +22,18 @@ const LARGEST_HASHED_BYTES: u64 = 256 << 20;
 /// matches is one.
 pub struct Protected {
     root: PathBuf,
-    globs: GlobSet,
-    /// Where the walks start, relative to the workspace: the literal beginnings of the globs.
-    bases: BTreeSet<PathBuf>,
+    globs: Arc<Globs>,
     /// By absolute real path.
     guarded: BTreeMap<PathBuf, Guarded>,
+    /// Who tells what happens while checks run.
+    meanwhile: Meanwhile,
     /// How they stood when the checks began, while those run.
     held: Option<Held>,
 }
 
 struct Held {
     stamps: BTreeMap<PathBuf, Option<Stamp>>,
-    folders: Folders,
+    watching: Watching,
 }
 
 struct Guarded {
@@ -60,25 +61,10 @@ impl Protected {
         globs: &[String],
         goal_file: Option<&Path>,
     ) -> Result<Protected, WorkspaceError> {
-        let mut set = GlobSetBuilder::new();
-        let mut bases = BTreeSet::new();
-        for glob in globs {
-            let wrong = |why: &str| WorkspaceError::Glob(glob.clone(), why.to_owned());
-            let pattern = relative_pattern(glob, roots).map_err(wrong)?;
-            for pattern in [pattern.clone(), format!("{pattern}/**")] {
-                let built = GlobBuilder::new(&pattern).literal_separator(true).build();
-                set.add(built.map_err(|error| wrong(&error.kind().to_string()))?);
-            }
-            let base = literal_base(&pattern);
-            let rest = pattern.split('/').skip(base.components().count());
-            if rest.clone().any(|part| part == ".git") {
-                bases.insert(base.join(".git"));
-            }
-            bases.insert(base);
-        }
-        let globs = set.build().map_err(|error| WorkspaceError::Glob(String::new(), error.to_string()))?;
-        let root = roots.real.clone();
-        let mut protected = Protected { root, globs, bases, guarded: BTreeMap::new(), held: None };
+        let globs = Arc::new(Globs::new(globs, roots)?);
+        let meanwhile = Meanwhile::new(&roots.real, globs.clone());
+        let guarded = BTreeMap::new();
+        let mut protected = Protected { root: roots.real.clone(), globs, guarded, meanwhile, held: None };
 
         let mut paths = protected.matching(world);
         if let Some(file) = goal_file {
@@ -97,6 +83,7 @@ impl Protected {
             protected.guard(path, name);
         }
         protected.read_all();
+        protected.meanwhile.keep(protected.guarded.keys());
         Ok(protected)
     }
 
@@ -109,30 +96,37 @@ impl Protected {
             .matching(world)
             .iter()
             .filter(|path| !self.guarded.contains_key(*path))
-            .map(|path| path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned())
+            .map(|path| self.relative(path))
             .collect();
         names.extend(self.read_all());
         Ok(names.into_iter().collect())
     }
 
     /// From now on a file that is touched counts as changed, whatever it holds in the end: checks that run meanwhile
-    /// may have seen something else. A change time cannot be set back, so what was swapped and restored shows.
+    /// may have seen something else. A change time cannot be set back, so what was swapped and restored shows; what was
+    /// made and removed, and folders that were moved, are watched for.
     pub fn hold(&mut self) {
         // The folders first: one that is moved between the two looks is no longer where its files were.
-        let folders = Folders::watch(&self.root, self.guarded.keys());
+        let watching = self.meanwhile.watch(self.guarded.keys());
         let stamps = self.guarded.keys().map(|path| (path.clone(), stamp(path))).collect();
-        self.held = Some(Held { stamps, folders });
+        self.held = Some(Held { stamps, watching });
     }
 
     /// Names of what was touched since [`Protected::hold`], sorted; what is still changed now is one of them.
     pub fn touched(&mut self, world: &World) -> Result<Vec<String>, WorkspaceError> {
         let Some(held) = self.held.take() else { return Ok(Vec::new()) };
-        let moved = held.folders.moved();
-        let touched = self.guarded.iter().filter(|(path, _)| {
-            held.stamps.get(*path).is_none_or(|was| *was != stamp(path))
-                || moved.iter().any(|folder| path.starts_with(folder))
-        });
-        let mut names: BTreeSet<String> = touched.map(|(_, guarded)| guarded.name.clone()).collect();
+        let seen = held.watching.end();
+        let mut names = BTreeSet::new();
+        for (path, guarded) in &self.guarded {
+            let touched = held.stamps.get(path).is_none_or(|was| *was != stamp(path));
+            if touched || seen.moved.iter().any(|folder| path.starts_with(folder)) {
+                names.insert(guarded.name.clone());
+            }
+        }
+        // Where nothing was guarded yet, something may have been there meanwhile.
+        let bare = |folder: &&PathBuf| !self.guarded.keys().any(|path| path.starts_with(folder));
+        let made = seen.made.iter().filter(|path| !self.guarded.contains_key(*path));
+        names.extend(seen.moved.iter().filter(bare).chain(made).map(|path| self.relative(path)));
         names.extend(self.violations(world)?);
         Ok(names.into_iter().collect())
     }
@@ -144,6 +138,15 @@ impl Protected {
 
     fn guard(&mut self, path: PathBuf, name: String) {
         self.guarded.entry(path).or_insert(Guarded { name, was: Was::Gone, stamp: None });
+    }
+
+    /// The workspace itself is `.`, and what stands outside of it keeps its path.
+    fn relative(&self, path: &Path) -> String {
+        match path.strip_prefix(&self.root) {
+            Ok(relative) if relative == Path::new("") => ".".to_owned(),
+            Ok(relative) => relative.to_string_lossy().into_owned(),
+            Err(_) => path.to_string_lossy().into_owned(),
+        }
     }
 
     fn name(&self, path: &Path, roots: &Roots) -> String {
@@ -161,9 +164,9 @@ impl Protected {
                 found.insert(self.root.join(relative));
             }
         };
-        for base in &self.bases {
+        for base in &self.globs.bases {
             // A walk above this one sees it, unless `.git` lies between, which no walk enters.
-            let covered = self.bases.iter().any(|other| match base.strip_prefix(other) {
+            let covered = self.globs.bases.iter().any(|other| match base.strip_prefix(other) {
                 Ok(rest) => other != base && !rest.iter().any(|part| part == ".git"),
                 Err(_) => false,
             });
@@ -226,39 +229,6 @@ impl Protected {
 
 fn stamp(path: &Path) -> Option<Stamp> {
     Stamp::read(CWD, path).ok().flatten()
-}
-
-/// A glob as written → relative to the workspace, without `./` and a closing slash.
-fn relative_pattern(glob: &str, roots: &Roots) -> Result<String, &'static str> {
-    let mut pattern = glob.trim();
-    if pattern.starts_with('!') {
-        return Err("exceptions are not possible");
-    }
-    if pattern.starts_with('/') {
-        let inside = [&roots.shown, &roots.real].into_iter().filter_map(|root| root.to_str()).find_map(|root| {
-            let rest = pattern.strip_prefix(root)?;
-            (rest.is_empty() || rest.starts_with('/')).then_some(rest)
-        });
-        pattern = inside.ok_or("it leads out of the workspace")?.trim_start_matches('/');
-        if pattern.is_empty() {
-            return Ok("**".to_owned());
-        }
-    }
-    let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-    if parts.contains(&"..") {
-        return Err("it leads out of the workspace");
-    }
-    match (pattern.is_empty(), parts.is_empty()) {
-        (true, _) => Err("it is empty"),
-        (false, true) => Ok("**".to_owned()),
-        (false, false) => Ok(parts.join("/")),
-    }
-}
-
-/// The folders (or the file) that a pattern begins with, up to its first special character.
-fn literal_base(pattern: &str) -> PathBuf {
-    let literal = |part: &&str| !part.contains(['*', '?', '[', ']', '{', '}', '\\']);
-    pattern.split('/').take_while(literal).collect()
 }
 
 #[cfg(test)]
@@ -381,6 +351,99 @@ mod tests {
     fn what_checks_usually_do_touches_nothing() {
         let usual = "cat tests/*.rs; mkdir tests/__cache__; echo x > tests/__cache__/y; mkdir out; cp -r tests out/";
         assert_eq!(while_held(&["tests/*.rs", "tests/deep/**"], usual), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_file_that_is_there_only_while_checks_run_shows() {
+        for (globs, made, named) in [
+            (&["tests/**"][..], "echo x > tests/c.sh; rm tests/c.sh", "tests/c.sh"),
+            (&["**/*.rs"], "echo x > src/gen/c.rs; rm src/gen/c.rs", "src/gen/c.rs"),
+            (&["tests/*.rs"], "echo x > y; mv y tests/c.rs; mv tests/c.rs y", "tests/c.rs"),
+            (&["tests/*.rs"], "ln -s ../src/lib.rs tests/c.rs; rm tests/c.rs", "tests/c.rs"),
+            (&["{tests,other}/c.rs"], "ln src/lib.rs tests/c.rs; rm tests/c.rs", "tests/c.rs"),
+            (&["conf/a/*.rs"], "mkdir -p x/a; echo x > x/a/c.rs; mv x conf; sleep 0.3; mv conf x", "conf/a/c.rs"),
+            (
+                &["tests/**/*.rs"],
+                "mkdir -p x/y; echo x > x/y/c.rs; mv x tests/x; sleep 0.3; rm -r tests/x",
+                "tests/x/y/c.rs",
+            ),
+            (
+                &["src/gen/*.rs"],
+                "mv src/gen old; mkdir src/gen; echo x > src/gen/c.rs; sleep 0.3; rm -r src/gen; mv old src/gen",
+                "src/gen/c.rs",
+            ),
+            (&["Cargo.*"], "echo x > Cargo.toml; rm Cargo.toml", "Cargo.toml"),
+            (&[".git/hooks"], "echo x > .git/hooks/x; rm .git/hooks/x", ".git/hooks/x"),
+        ] {
+            assert!(while_held(globs, made).contains(&named.to_owned()), "{made}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_match_may_come_and_go() {
+        for (globs, made) in [
+            (
+                &["tests/*.rs", "tests/deep/*.rs"][..],
+                "mkdir tests/__pycache__; echo x > tests/__pycache__/a.pyc; rm -r tests/__pycache__",
+            ),
+            (
+                &["tests/**/*.rs"],
+                "mkdir tests/__pycache__; echo x > tests/__pycache__/t; mv tests/__pycache__/t tests/__pycache__/a.pyc",
+            ),
+            (&["tests/**/*.rs"], "mkdir tests/tmp1; echo x > tests/tmp1/y; mv tests/tmp1 tests/.pytest_cache"),
+            (
+                &["**/*.rs"],
+                "for n in 1 2 3 4 5 6 7 8 9; do mkdir -p target/$n/x; echo x > target/$n/x/y; rm -r target/$n; done",
+            ),
+            (&["**/*.rs"], "echo x > tests/a.tmp; rm tests/a.tmp; mkdir out; echo x > out/y; mv out out2; rm -r out2"),
+            (
+                &["**"],
+                "echo x > .git/index.lock; mv .git/index.lock .git/index; mkdir .git/objects; rmdir .git/objects",
+            ),
+            (&[], "mkdir tests/new; echo x > tests/new/y; rm -r tests/new"),
+        ] {
+            assert_eq!(while_held(globs, made), Vec::<String>::new(), "{made}");
+        }
+    }
+
+    #[test]
+    fn more_than_the_kernel_keeps_at_once_is_followed() {
+        let much = "mkdir tests/out; cd tests/out; seq 40000 | xargs -n 4000 touch; rm -r ../out";
+        assert_eq!(while_held(&["tests/**/*.rs"], much), Vec::<String>::new());
+        let hidden = format!("{much}; cd ..; echo x > deep/c.rs; rm deep/c.rs");
+        assert_eq!(while_held(&["tests/**/*.rs"], &hidden), ["tests/deep/c.rs"]);
+    }
+
+    #[test]
+    fn folders_above_the_workspace_are_watched() {
+        let dir = sample();
+        let root = dir.path().join("src");
+        let mut protected = protect(&root, &["lib.rs"]);
+        protected.hold();
+        sh(dir.path(), "echo x > beside; mkdir ../$$; rmdir ../$$");
+        assert_eq!(protected.touched(&world()).unwrap(), Vec::<String>::new());
+        for above in [root.clone(), dir.path().to_owned()] {
+            protected.hold();
+            let away = above.with_extension("away");
+            let (above, away) = (above.display(), away.display());
+            sh(Path::new("/"), &format!("mv {above} {away}; cp -r {away} {above}; rm -r {above}; mv {away} {above}"));
+            assert_eq!(protected.touched(&world()).unwrap(), ["lib.rs"], "{above}");
+        }
+        // With nothing that is guarded yet, the folder is what can be named.
+        let mut protected = protect(&root, &["none/*.rs"]);
+        protected.hold();
+        sh(dir.path(), "mv src away; mv away src");
+        assert_eq!(protected.touched(&world()).unwrap(), ["."]);
+    }
+
+    #[test]
+    fn a_watch_that_nobody_asks_about_ends_by_itself() {
+        let dir = sample();
+        let mut protected = protect(dir.path(), &["tests/**"]);
+        protected.hold();
+        sh(dir.path(), "echo x > tests/c; rm tests/c");
+        protected.hold();
+        assert_eq!(protected.touched(&world()).unwrap(), Vec::<String>::new(), "that was before");
     }
 
     #[test]

@@ -40,8 +40,10 @@ const OWN: [&str; 2] = [".spettro/config.yaml", ".spettro/memory.md"];
 pub struct Tripwire {
     root: PathBuf,
     git: Rc<Git>,
-    /// The repository as it was found.
-    repository: Option<Repository>,
+    /// The repositories that git found from here: the one of before the run, and those that were made since.
+    repositories: Vec<Repository>,
+    /// The one around the first, which git finds where that one is gone.
+    around: Option<Repository>,
     watched: BTreeMap<PathBuf, Watched>,
     /// The folders of its submodules that are known.
     modules: BTreeSet<PathBuf>,
@@ -116,10 +118,13 @@ impl fmt::Display for Tampered {
 impl Tripwire {
     /// Remembers everything as it stands. `extra`: further files to look at after each command (see [`Tripwire::who`]).
     pub fn new(world: &World, roots: &Roots, git: Rc<Git>, extra: impl IntoIterator<Item = PathBuf>) -> Tripwire {
+        let repository = found(&roots.real);
+        let around = repository.as_ref().and_then(|repository| found(repository.top.parent()?));
         let mut wire = Tripwire {
             root: roots.real.clone(),
             git,
-            repository: found(&roots.real),
+            repositories: repository.into_iter().collect(),
+            around,
             watched: BTreeMap::new(),
             modules: BTreeSet::new(),
             extra: extra.into_iter().take(MOST_EXTRA).map(|path| (path, None)).collect(),
@@ -145,7 +150,7 @@ impl Tripwire {
     }
 
     fn watch_repository(&mut self, world: &World) {
-        let Some(repository) = self.repository.clone() else { return };
+        let Some(repository) = self.repositories.first().cloned() else { return };
         for path in configs(world, &repository) {
             self.watch(path, Kind::Config);
         }
@@ -213,7 +218,7 @@ impl Tripwire {
         for path in self.watched.keys().cloned().collect::<Vec<_>>() {
             found.extend(self.settle_file(world, &path).await);
         }
-        if let Some(repository) = self.repository.clone() {
+        for repository in self.repositories.clone() {
             found.extend(self.settle_new(world, &repository).await);
         }
         // What was put back has moved by that.
@@ -244,26 +249,46 @@ impl Tripwire {
         found
     }
 
-    /// Another repository than the one that was found is taken up where there was none, and told where there was one:
-    /// there, other settings and hooks than the known ones hold.
+    /// Where git finds another repository than before, other settings and hooks than the known ones hold. One that was
+    /// made in here, where there was none or inside of the one that was found, is taken up: nothing in it was known
+    /// before. Everything else is told.
     fn repository_moved(&mut self, world: &World) -> Option<Tampered> {
-        let now = places::found(&self.root);
-        match (&self.repository, now) {
-            (Some(was), Some(now)) if *was != now && now.top == was.top => {
-                let stands = "it leads to another repository now, and what that runs is not known".to_owned();
-                Some(self.tampered(&was.top.join(".git"), Vec::new(), Some(stands)))
-            }
-            (None, Some(now)) if now.top.starts_with(&self.root) => {
-                // Made by the agent, and so nothing in it was known before.
-                for path in configs(world, &now) {
-                    self.keep(path, Kind::Config, Holds::Nothing);
-                }
-                self.extra.insert(now.common_dir.join("hooks"), None);
-                self.repository = Some(now);
-                None
-            }
-            _ => None,
+        let told = |wire: &Self, top: &Path, why: &str| {
+            Some(wire.tampered(&top.join(".git"), Vec::new(), Some(why.to_owned())))
+        };
+        let Some(now) = found(&self.root) else {
+            let was = self.repositories.first()?;
+            return told(self, &was.top, "git finds no repository here any more");
+        };
+        if self.repositories.contains(&now) || self.around.as_ref() == Some(&now) {
+            return None;
         }
+        if self.repositories.iter().any(|was| was.top == now.top) {
+            return told(self, &now.top, "it leads to another repository now, and what that runs is not known");
+        }
+        let first = self.repositories.first();
+        if !now.top.starts_with(first.map_or(&self.root, |was| &was.top)) {
+            return told(self, &now.top, "a repository was made above the workspace, and what it runs is not known");
+        }
+        let known = |folder: &Path| first.is_some_and(|was| folder.starts_with(&was.common_dir));
+        // What is put back here is removed: it must not be somebody else's.
+        if !known(&now.common_dir) && !now.common_dir.starts_with(&now.top) {
+            return told(self, &now.top, "it leads to a repository elsewhere, and what that runs is not known");
+        }
+        let module = first.is_some_and(|was| modules(world, was).contains(&now.common_dir));
+        for path in configs(world, &now) {
+            // A worktree shares the settings that are known.
+            if !self.watched.contains_key(&path) {
+                let own = module && path == now.common_dir.join("config");
+                self.keep(path, if own { Kind::Module } else { Kind::Config }, Holds::Nothing);
+            }
+        }
+        if module {
+            self.modules.insert(now.common_dir.clone());
+        }
+        self.extra.insert(now.common_dir.join("hooks"), None);
+        self.repositories.push(now);
+        None
     }
 
     async fn settle_file(&mut self, world: &World, path: &Path) -> Option<Tampered> {
@@ -338,9 +363,11 @@ impl Tripwire {
 
     /// Whether a submodule with these settings has its files where submodules have them: in the repository's own.
     fn is_within(&self, config: &Path, worktree: &str) -> bool {
-        let (Some(repository), Some(folder)) = (&self.repository, config.parent()) else { return false };
+        let Some(folder) = config.parent() else { return false };
         let files = places::plain(&folder.join(worktree));
-        files.starts_with(&repository.top) && !files.starts_with(&repository.common_dir)
+        let within =
+            |repository: &Repository| files.starts_with(&repository.top) && !files.starts_with(&repository.common_dir);
+        self.repositories.iter().any(within)
     }
 
     fn tampered(&self, path: &Path, settings: Vec<String>, stands: Option<String>) -> Tampered {

@@ -20,15 +20,23 @@ pub(super) fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// The repository around a folder, its own folders without links: a link that is changed leads elsewhere.
+/// The repository that git finds from a folder, its own folders without links: a link that is changed leads elsewhere.
 pub(super) fn found(folder: &Path) -> Option<Repository> {
-    let repository = Repository::around(folder)?;
+    let repository = folder.ancestors().find_map(|folder| Repository::at(folder).or_else(|| bare(folder)))?;
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     Some(Repository {
         git_dir: real(&repository.git_dir),
         common_dir: real(&repository.common_dir),
         top: repository.top,
     })
+}
+
+/// A folder without a `.git` is a repository itself when it has what one has.
+fn bare(folder: &Path) -> Option<Repository> {
+    let has = |name: &str| folder.join(name).is_dir();
+    let is = folder.join("HEAD").symlink_metadata().is_ok() && has("objects") && has("refs");
+    let folder = || folder.to_owned();
+    is.then(|| Repository { top: folder(), git_dir: folder(), common_dir: folder() })
 }
 
 /// The files that git reads settings from, here and for each worktree.

@@ -59,7 +59,7 @@ fn ordinary_work_is_taken_as_it_is() {
         "git commit -q --allow-empty -m two; git checkout -q -b side; git tag one",
         "echo x >> .git/hooks/notes.sample; chmod -x .git/hooks/pre-push",
         "rm .git/hooks/pre-push",
-        "rm -rf .git",
+        "rm -rf .git; git init -q; rm -f .git/hooks/*",
     ] {
         assert_eq!(after(change), [], "{change}");
     }
@@ -147,6 +147,112 @@ fn another_repository_in_its_place_is_told_and_a_new_one_is_watched() {
     assert_eq!(settled(&mut none), []);
     sh(&roots.real, "git config core.pager ./x; echo x > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit");
     assert_eq!(settled(&mut none), [config(&["core.pager"]), file(".git/hooks/pre-commit")].concat());
+}
+
+/// A folder of a repository, which is the workspace.
+fn within() -> (tempfile::TempDir, Roots, Tripwire) {
+    let (dir, roots) = sample();
+    let pkg = Roots::same(roots.real.join("pkg"));
+    std::fs::create_dir(&pkg.real).unwrap();
+    let wire = wire(&dir, &pkg);
+    (dir, pkg, wire)
+}
+
+fn told(wire: &mut Tripwire) -> Vec<(String, bool)> {
+    let found = wait(wire.settle(&world()));
+    found.into_iter().map(|one| (one.name, one.stands.is_some())).collect()
+}
+
+#[test]
+fn a_nearer_repository_is_watched_beside_the_one_around_it() {
+    let (_dir, pkg, mut wire) = within();
+    sh(&pkg.real, "git init -q; rm -f .git/hooks/*; git config user.name me; git commit -q --allow-empty -m one");
+    assert_eq!(settled(&mut wire), [], "as such it is ordinary work");
+    let plant = "git config core.fsmonitor ./x; echo x > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit";
+    sh(&pkg.real, plant);
+    assert_eq!(settled(&mut wire), [config(&["core.fsmonitor"]), file(".git/hooks/pre-commit")].concat());
+    sh(&pkg.real, "cd ..; echo x > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit; git config core.pager ./x");
+    let around: Vec<String> = told(&mut wire).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(around.len(), 2, "{around:?}");
+    assert!(around[0].ends_with("w/.git/config") && around[1].ends_with("w/.git/hooks/pre-commit"), "{around:?}");
+
+    let (_dir, pkg, mut wire) = within();
+    sh(&pkg.real, &format!("git init -q; rm -f .git/hooks/*; {plant}"));
+    let both = [config(&["core.fsmonitor"]), file(".git/hooks/pre-commit")].concat();
+    assert_eq!(settled(&mut wire), both, "all in one turn");
+    assert_eq!(sh(&pkg.real, "git config core.fsmonitor || true"), "");
+
+    // In the folder of the known one, and without a `.git`.
+    let (_dir, pkg, mut wire) = within();
+    sh(
+        &pkg.real,
+        "git init -q --bare ../.git/evil; git -C ../.git/evil config core.fsmonitor ./x
+        rm ../.git/evil/hooks/*; echo 'gitdir: ../.git/evil' > .git",
+    );
+    assert_eq!(settled(&mut wire)[0].1, ["core.fsmonitor"]);
+    let (_dir, pkg, mut wire) = within();
+    sh(&pkg.real, "git init -q --bare .; git config core.fsmonitor ./x; rm hooks/*");
+    assert_eq!(settled(&mut wire), [("config".to_owned(), vec!["core.fsmonitor".to_owned()])]);
+}
+
+#[test]
+fn a_repository_that_is_unpacked_into_its_workspace_or_gone_is_told() {
+    for (change, name) in [
+        ("mv .git x.git; mv x.git/* .; git config --file config core.fsmonitor ./x", ".git"),
+        ("rm -rf .git", ".git"),
+        ("mv .git .old", ".git"),
+        ("rm .git/HEAD", ".git"),
+    ] {
+        let (dir, roots) = sample();
+        let mut wire = wire(&dir, &roots);
+        sh(&roots.real, change);
+        assert!(told(&mut wire).contains(&(name.to_owned(), true)), "{change}");
+    }
+}
+
+#[test]
+fn a_repository_above_or_elsewhere_is_told_and_never_touched() {
+    let (_dir, pkg, mut wire) = within();
+    let plant = "git init -q ../../theirs; git -C ../../theirs config core.pager less";
+    sh(&pkg.real, &format!("{plant}; echo 'gitdir: ../../theirs/.git' > .git"));
+    assert_eq!(told(&mut wire), [(".git".to_owned(), true)]);
+    assert_eq!(sh(&pkg.real, "git -C ../../theirs config core.pager"), "less\n");
+
+    let dir = tempfile::tempdir().unwrap();
+    let roots = Roots::same(dir.path().canonicalize().unwrap().join("w"));
+    std::fs::create_dir(&roots.real).unwrap();
+    let mut wire = super::tests::wire(&dir, &roots);
+    sh(&roots.real, "git init -q ..; git -C .. config core.fsmonitor ./x");
+    let found = told(&mut wire);
+    assert_eq!((found.len(), found[0].1), (1, true), "{found:?}");
+    assert_eq!(sh(&roots.real, "git config core.fsmonitor"), "./x\n");
+}
+
+#[test]
+fn a_submodule_that_is_checked_out_in_the_workspace_is_ordinary_work() {
+    let (dir, roots) = with_submodules();
+    sh(&roots.real, "git submodule --quiet deinit -f --all; rm -rf .git/modules");
+    let module = Roots::same(roots.real.join("libs/one"));
+    let mut wire = wire(&dir, &module);
+    let update = "git -c protocol.file.allow=always submodule --quiet update --init";
+    sh(&roots.real, &format!("{update}; rm -f .git/modules/libs/one/hooks/*"));
+    assert_eq!(settled(&mut wire), []);
+    sh(&module.real, "git config user.name me");
+    assert_eq!(settled(&mut wire), []);
+    sh(&module.real, "git config core.editor ./x");
+    assert_eq!(
+        settled(&mut wire).iter().map(|(_, settings)| settings.as_slice()).collect::<Vec<_>>(),
+        [["core.editor"]]
+    );
+    sh(&module.real, "git config user.name me; git status");
+}
+
+#[test]
+fn a_worktree_of_the_known_repository_has_the_known_settings() {
+    let (_dir, pkg, mut wire) = within();
+    sh(&pkg.real, "git worktree add -q ../tree; mv ../tree/.git .git; git config user.name me");
+    assert_eq!(settled(&mut wire), []);
+    assert_eq!(sh(&pkg.real, "git config alias.st"), "status\n", "the user's own stands");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Who may say what: goal files of the repository, hands in git's settings, hostile agents, and `spettro doctor`.
 
+#[cfg(target_os = "linux")]
+mod beside;
 mod doctor;
 #[cfg(target_os = "linux")]
 mod during;
