@@ -56,7 +56,10 @@ impl Guarded {
             return Some(format!("`{shown}` is not writable as a whole: it holds {what}"));
         }
         if let Some(place) = self.keys.iter().find(|place| dir.starts_with(place)) {
-            return Some(format!("`{shown}` is not writable: it is in `{}`, which commands do not see", place.display()));
+            return Some(format!(
+                "`{shown}` is not writable: it is in `{}`, which commands do not see",
+                place.display()
+            ));
         }
         let place = self.keys.iter().find(|place| place.starts_with(dir))?;
         Some(format!("`{shown}` is not writable as a whole: it holds `{}`, which commands do not see", place.display()))

@@ -277,4 +277,6 @@ fn real(path: &Path) -> PathBuf {
 }
 
 #[cfg(test)]
+mod places_tests;
+#[cfg(test)]
 mod tests;

@@ -104,7 +104,7 @@ fn devices(wanted: &Wanted, narrowed: &mut Vec<String>) -> Vec<Rule> {
 
 /// Whether a terminal is there that commands could read from, or write to, if they were let. A right to the folder is
 /// one to all of them, and there is none to those alone that are still to be made.
-fn has_terminals(folder: &Path) -> bool {
+pub(super) fn has_terminals(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return folder.exists() };
     let can = |path: &Path, wish| match accessat(CWD, path, wish, AtFlags::EACCESS) {
         Ok(()) => true,

@@ -4,6 +4,7 @@ mod files;
 mod git;
 mod levels;
 mod network;
+mod places;
 mod signals;
 pub mod support;
 mod tools;
