@@ -8,7 +8,7 @@ use super::failure::Failure;
 use crate::event::Outcome;
 use crate::goal::{Config, Effective, Problem};
 use crate::process::Process;
-use crate::process::sandbox::{Access, KeyPlaces, Level, Places, Policy, Rule, SandboxError, Wanted};
+use crate::process::sandbox::{Access, KeyPlaces, Level, Places, Policy, Rule, SandboxError, Wanted, keeps_keys};
 use crate::workspace::make_read_only_beside;
 use crate::world::{Env, KeyAt, RealEnv, account_home, user_home};
 
@@ -32,7 +32,7 @@ impl Ground {
     /// # Errors
     /// A usage error when that cannot be kept apart from spettro's own things.
     pub fn policy(&self, config: &Config, workspace: &Path, scratch: Option<&Path>) -> Result<Policy, Failure> {
-        let policy = self.wanted(&config.sandbox, config.goal_file.as_deref(), workspace)?;
+        let policy = self.wanted_of(&config.sandbox, config.goal_file.as_deref(), workspace, &config.workspace)?;
         let git = match scratch {
             Some(scratch) => vec![
                 Rule { path: scratch.to_owned(), access: Access::Write },
@@ -48,10 +48,22 @@ impl Ground {
     /// # Errors
     /// As [`Ground::policy`].
     pub fn wanted(&self, wanted: &Wanted, goal_file: Option<&Path>, workspace: &Path) -> Result<Policy, Failure> {
+        self.wanted_of(wanted, goal_file, workspace, workspace)
+    }
+
+    /// `workspace` is `project` or a private copy of it.
+    fn wanted_of(
+        &self,
+        wanted: &Wanted,
+        goal_file: Option<&Path>,
+        workspace: &Path,
+        project: &Path,
+    ) -> Result<Policy, Failure> {
         let env = RealEnv;
         let (home, account_home) = (user_home(&env), account_home());
         let places = Places {
             workspace,
+            project,
             home: home.as_deref(),
             account_home: account_home.as_deref(),
             stores: self.stores.clone(),
@@ -83,6 +95,7 @@ impl From<SandboxError> for Failure {
                 "commands could change what spettro relies on; work in a folder of its own, or write `--sandbox off`"
             }
             SandboxError::NoSuchPath { .. } => "make it first, or leave it out",
+            SandboxError::Link { .. } => "name the place that it leads to, if you know it to be right",
         };
         Failure::usage(&error).hint(hint)
     }
@@ -103,17 +116,24 @@ pub fn key_places(config: &Config) -> KeyPlaces {
     places
 }
 
-/// The private `TMPDIR` of commands: where temporary folders are, unless that is inside one of `stores`.
+/// The private `TMPDIR` of commands: where temporary folders are, unless that is inside one of `stores` or a place of
+/// keys. Its path has no links.
 ///
 /// # Errors
 /// 23 when none can be made.
 pub fn temporary_folder(stores: &[PathBuf]) -> Result<TempDir, Failure> {
-    let stored = |folder: &Path| stores.iter().any(|store| folder.starts_with(store));
+    let homes: Vec<PathBuf> = [user_home(&RealEnv), account_home()].into_iter().flatten().collect();
+    let real = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let taken = |folder: &Path| {
+        stores.iter().any(|store| folder.starts_with(store) || folder.starts_with(real(store)))
+            || homes.iter().any(|home| keeps_keys(home, folder))
+    };
     let usual = ["/tmp", "/var/tmp"].map(PathBuf::from);
-    let base = std::iter::once(std::env::temp_dir()).chain(usual).find(|folder| !stored(folder));
+    let named = real(&std::env::temp_dir());
+    let base = std::iter::once(named.clone()).chain(usual.map(|folder| real(&folder))).find(|folder| !taken(folder));
     tempfile::Builder::new()
         .prefix("spettro-")
-        .tempdir_in(base.unwrap_or_else(std::env::temp_dir))
+        .tempdir_in(base.unwrap_or(named))
         .map_err(|error| Failure::new(Outcome::Environment, format!("make a temporary folder: {error}")))
 }
 

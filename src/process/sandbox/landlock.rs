@@ -6,9 +6,10 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, Ruleset,
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, OFlags};
 
 use super::{Access, Files, Network, Rule};
+use crate::world::beneath;
 
 /// The newest interface that has anything spettro uses.
 const NEWEST: u8 = 6;
@@ -71,15 +72,8 @@ fn grant(
 
 /// Without following links: a rule's path had none when it was made, and whoever put one there since does not
 /// choose what is granted.
-fn open(rule: &Rule) -> rustix::io::Result<(OwnedFd, bool)> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let place = match rustix::fs::openat2(CWD, &rule.path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        // A container's own filter may not know the call.
-        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
-            rustix::fs::open(&rule.path, flags | OFlags::NOFOLLOW, Mode::empty())
-        }
-        other => other,
-    }?;
+fn open(rule: &Rule) -> std::io::Result<(OwnedFd, bool)> {
+    let place = beneath::open(&rule.path, OFlags::PATH)?;
     let mode = rustix::fs::fstat(&place)?.st_mode;
     Ok((place, FileType::from_raw_mode(mode) == FileType::Directory))
 }

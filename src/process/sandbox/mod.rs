@@ -6,20 +6,24 @@
 //! could not promise is named in the [`Level`].
 //!
 //! Invariants: a policy grants and never takes away, so of two rules for a path the wider one counts; the home
-//! directory, the session store and the directories above them are never granted for writing as a whole.
+//! directory, the session store and the directories above them are never granted for writing as a whole; nothing is
+//! granted behind a link that commands or a commit could have made, and no place of keys unless it is named.
 
 #[cfg(target_os = "linux")]
 mod capabilities;
+mod guarded;
 #[cfg(target_os = "linux")]
 mod landlock;
 mod level;
 #[cfg(target_os = "linux")]
 mod prepare;
 mod reads;
+mod repository;
 mod roots;
 #[cfg(target_os = "linux")]
 mod seccomp;
 mod toolchains;
+mod ways;
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
@@ -107,6 +111,8 @@ pub struct KeyPlaces {
 pub struct Places<'a> {
     /// That the agent works in; canonical.
     pub workspace: &'a Path,
+    /// What the workspace is a private copy of, or the workspace itself; canonical.
+    pub project: &'a Path,
     /// The user's home directory.
     pub home: Option<&'a Path>,
     /// What the account database calls so, where HOME says something else: ssh and others look there.
@@ -115,7 +121,7 @@ pub struct Places<'a> {
     pub stores: Vec<PathBuf>,
     pub goal_file: Option<&'a Path>,
     pub keys: &'a KeyPlaces,
-    /// The private `TMPDIR` of children.
+    /// The private `TMPDIR` of children; canonical.
     pub temporary: &'a Path,
     /// The value of a variable of spettro's own environment.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
@@ -174,6 +180,8 @@ pub enum SandboxError {
     Holds { outer: PathBuf, what: &'static str, inner: PathBuf },
     #[error("`{key}` names `{}`, which does not exist", .path.display())]
     NoSuchPath { key: &'static str, path: PathBuf },
+    #[error("`{key}` names `{}`, which is reached by `{}`, a link that commands could have made", .path.display(), .link.display())]
+    Link { key: &'static str, path: PathBuf, link: PathBuf },
 }
 
 impl Policy {
@@ -194,16 +202,17 @@ impl Policy {
     ///
     /// # Errors
     /// When the workspace or a path of `write` holds the home directory or the session store, and when a named path
-    /// does not exist.
+    /// does not exist or is reached by a link that commands could have made.
     pub fn new(wanted: &Wanted, places: &Places<'_>) -> Result<Policy, SandboxError> {
         let mut policy =
             Policy { files: wanted.files, network: wanted.network.clone(), written: wanted.written, ..Policy::off() };
         if wanted.files == Files::Off {
             return Ok(policy);
         }
-        let guarded = roots::Guarded::new(places);
+        let kept = reads::Kept::of(places);
+        let guarded = guarded::Guarded::new(places, &kept);
         guarded.is_outside(places.workspace)?;
-        let mut rules = reads::rules(places, &mut policy.narrowed);
+        let mut rules = reads::rules(places, &kept, &mut policy.narrowed);
         rules.extend(roots::rules(wanted, places, &guarded, &mut policy.narrowed)?);
         rules.sort();
         rules.dedup();
@@ -236,6 +245,11 @@ impl Policy {
     }
 }
 
+/// Whether a folder is, or lies in, a place of keys of a home directory.
+pub fn keeps_keys(home: &Path, folder: &Path) -> bool {
+    reads::keeps_keys(home, folder)
+}
+
 /// Keeps this process's memory, and with it its environment, from other processes of the same user.
 ///
 /// # Errors
@@ -262,5 +276,7 @@ fn real(path: &Path) -> PathBuf {
     }
 }
 
+#[cfg(test)]
+mod places_tests;
 #[cfg(test)]
 mod tests;

@@ -3,75 +3,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Access, Files, Places, Rule, SandboxError, Wanted, real, toolchains};
+use rustix::fs::{Access as Wish, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+
+use super::guarded::{Granting, Guarded};
+use super::ways::{Doubtful, Ways};
+use super::{Access, Files, Places, Rule, SandboxError, Wanted, real, repository, toolchains};
 
 /// Devices that every program takes to be there.
-const DEVICES: [&str; 8] = ["null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts"];
-
-/// What no granted folder may contain.
-pub(super) struct Guarded {
-    holy: Vec<(&'static str, PathBuf)>,
-    goal_file: Vec<PathBuf>,
-}
-
-impl Guarded {
-    pub(super) fn new(places: &Places<'_>) -> Guarded {
-        let home = places.home.map(|home| ("the home directory", real(home)));
-        let stores = places.stores.iter().map(|store| ("the session store", real(store)));
-        // By its name too, which may be a link: whoever can replace the link decides what is read and run.
-        let named = |what, paths: &'_ [PathBuf]| -> Vec<(&'static str, PathBuf)> {
-            paths.iter().flat_map(|path| [(what, path.clone()), (what, real(path))]).collect()
-        };
-        let keys = named("the file of a key", &places.keys.files);
-        let programs = named("the command that prints a key", &places.keys.programs);
-        // By its name, which may be a link, and where that leads. One in the workspace can be written there whatever
-        // stands around it.
-        let goal_file = places.goal_file.into_iter().flat_map(|file| [file.to_owned(), real(file)]);
-        let goal_file = goal_file.filter(|file| !file.starts_with(places.workspace)).collect();
-        Guarded { holy: home.into_iter().chain(stores).chain(keys).chain(programs).collect(), goal_file }
-    }
-
-    /// # Errors
-    /// When the home directory or the session store is in `dir`.
-    pub(super) fn is_outside(&self, dir: &Path) -> Result<(), SandboxError> {
-        match self.holy.iter().find(|(_, inner)| inner.starts_with(dir)) {
-            Some((what, inner)) => Err(SandboxError::Holds { outer: dir.to_owned(), what, inner: inner.clone() }),
-            None => Ok(()),
-        }
-    }
-
-    /// What of all that is in `dir`, in words.
-    fn held_by(&self, dir: &Path) -> Option<&'static str> {
-        let goal_file = self.goal_file.iter().map(|file| ("the goal file", file));
-        let holy = self.holy.iter().map(|(what, path)| (*what, path));
-        holy.chain(goal_file).find(|(_, inner)| inner.starts_with(dir)).map(|(what, _)| what)
-    }
-
-    /// The folders that hold none of it; the others are named in `narrowed`.
-    fn without_what_it_holds(
-        &self,
-        folders: impl Iterator<Item = PathBuf>,
-        narrowed: &mut Vec<String>,
-    ) -> impl Iterator<Item = PathBuf> {
-        let mut free = Vec::new();
-        for folder in folders.map(|folder| real(&folder)) {
-            match self.held_by(&folder) {
-                None => free.push(folder),
-                Some(what) => {
-                    let clause = format!("`{}` is not writable as a whole: it holds {what}", folder.display());
-                    if !narrowed.contains(&clause) {
-                        narrowed.push(clause);
-                    }
-                }
-            }
-        }
-        free.into_iter()
-    }
-
-    fn is_in_a_store(&self, dir: &Path) -> bool {
-        self.holy.iter().any(|(what, store)| *what == "the session store" && dir.starts_with(store))
-    }
-}
+const DEVICES: [&str; 7] = ["null", "zero", "full", "random", "urandom", "tty", "ptmx"];
+/// Where terminals are made.
+pub(super) const TERMINALS: &str = "/dev/pts";
+/// Memory that processes share under names.
+pub(super) const SHARED_MEMORY: &str = "/dev/shm";
 
 pub(super) fn rules(
     wanted: &Wanted,
@@ -79,82 +23,99 @@ pub(super) fn rules(
     guarded: &Guarded,
     narrowed: &mut Vec<String>,
 ) -> Result<Vec<Rule>, SandboxError> {
-    let mut rules = vec![rule(places.temporary, Access::Write)];
-    rules.extend(DEVICES.iter().map(|name| rule(&Path::new("/dev").join(name), Access::Device)));
-    rules.push(rule(Path::new("/dev/shm"), Access::Write));
+    let ways = Ways::new(open_folders(wanted, places, guarded));
+    let mut rules = vec![rule(places.temporary, Access::Write), rule(&real(Path::new(SHARED_MEMORY)), Access::Write)];
+    rules.extend(devices(wanted, narrowed));
     let workspace = if wanted.files == Files::WorkspaceWrite { Access::Write } else { Access::Read };
     rules.push(rule(places.workspace, workspace));
-    if wanted.files == Files::WorkspaceWrite {
-        rules.extend(repository(places.workspace, guarded).iter().map(|path| rule(path, Access::Write)));
-        let shared = temporary_folders(places, guarded).into_iter().chain(toolchains::caches(places));
-        rules.extend(guarded.without_what_it_holds(shared, narrowed).map(|path| rule(&path, Access::Write)));
-    }
+    // What is named comes first: it is granted for its name alone, and only the way there is looked at.
     for (key, paths, access) in
         [("sandbox.write", &wanted.write, Access::Write), ("sandbox.read", &wanted.read, Access::Read)]
     {
         for path in paths {
             let path = places.at_home(path);
-            let found = path.canonicalize().map_err(|_| SandboxError::NoSuchPath { key, path: path.clone() })?;
+            let found = ways.real(&path).map_err(|Doubtful(link)| SandboxError::Link { key, path: path.clone(), link });
+            let found = found?;
+            if !found.exists() {
+                return Err(SandboxError::NoSuchPath { key, path });
+            }
             if access == Access::Write {
                 guarded.is_outside(&found)?;
             }
             // A device that is named is meant to be used as one.
-            let device = access == Access::Write && found.starts_with("/dev") && !found.starts_with("/dev/shm");
+            let device = access == Access::Write && found.starts_with("/dev") && !found.starts_with(SHARED_MEMORY);
             rules.push(Rule { path: found, access: if device { Access::Device } else { access } });
         }
+    }
+    if wanted.files == Files::WorkspaceWrite {
+        let mut granting = Granting { guarded, ways: &ways, narrowed };
+        for folder in temporary_folders(places) {
+            rules.extend(granting.take(&folder).map(|path| rule(&path, Access::Write)));
+        }
+        for cache in toolchains::caches(places) {
+            if let Some(path) = granting.take(cache.path()) {
+                cache.make(&path);
+                rules.push(rule(&path, Access::Write));
+            }
+        }
+        let mut writable = toolchains::anywhere(places);
+        writable.extend(rules.iter().filter(|rule| rule.access == Access::Write).map(|rule| rule.path.clone()));
+        let repository = repository::grants(places.workspace, &writable, &mut granting);
+        rules.extend(repository.iter().map(|path| rule(path, Access::Write)));
     }
     rules.retain(|rule| rule.path.exists());
     Ok(rules)
 }
 
 fn rule(path: &Path, access: Access) -> Rule {
-    Rule { path: real(path), access }
+    Rule { path: path.to_owned(), access }
+}
+
+/// Where commands, of whatever run of this user, may have put a link, or a commit may hold one.
+fn open_folders(wanted: &Wanted, places: &Places<'_>, guarded: &Guarded) -> Vec<PathBuf> {
+    let mut open = vec![places.workspace.to_owned(), places.project.to_owned(), PathBuf::from(SHARED_MEMORY)];
+    open.extend(repository::tops(places.project).map(Path::to_owned));
+    open.extend(temporary_folders(places));
+    open.extend(toolchains::anywhere(places));
+    open.extend(wanted.write.iter().map(|path| places.at_home(path)));
+    let mut open: Vec<PathBuf> = open.iter().map(|folder| real(folder)).collect();
+    open.retain(|folder| !guarded.holds_home(folder));
+    open
 }
 
 /// `/tmp`, `/var/tmp` and `TMPDIR`.
-fn temporary_folders(places: &Places<'_>, guarded: &Guarded) -> Vec<PathBuf> {
+fn temporary_folders(places: &Places<'_>) -> Vec<PathBuf> {
     let named = (places.variable)("TMPDIR").filter(|dir| dir.starts_with('/')).map(PathBuf::from);
-    let usual = ["/tmp", "/var/tmp"].map(PathBuf::from);
-    let mut folders: Vec<PathBuf> = usual.into_iter().chain(named).map(|folder| real(&folder)).collect();
-    folders.dedup();
-    folders.retain(|folder| !guarded.is_in_a_store(folder));
-    folders
+    ["/tmp", "/var/tmp"].into_iter().map(PathBuf::from).chain(named).collect()
 }
 
-/// What a commit writes outside the workspace. In a folder of a repository that is its whole `.git`, as it is where
-/// the workspace is the repository itself: git makes files right in it, and a right to that holds for all below. What
-/// runs code there is watched in either case.
-fn repository(workspace: &Path, guarded: &Guarded) -> Vec<PathBuf> {
-    let git = |dir: &&Path| dir.join(".git").symlink_metadata().is_ok();
-    let Some(top) = workspace.ancestors().find(git) else { return Vec::new() };
-    let dot_git = top.join(".git");
-    let is_dir = dot_git.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
-    if !is_dir {
-        return linked_worktree(top);
+fn devices(wanted: &Wanted, narrowed: &mut Vec<String>) -> Vec<Rule> {
+    let mut devices = DEVICES.map(|name| Path::new("/dev").join(name)).to_vec();
+    let terminals = Path::new(TERMINALS);
+    if !has_terminals(terminals) {
+        devices.push(terminals.to_owned());
+    } else if !wanted.write.iter().any(|path| path == terminals) {
+        narrowed.push(format!(
+            "`{TERMINALS}` is closed, for this user has terminals there: programs that make one of their own fail"
+        ));
     }
-    // A repository of somebody's whole home directory is not this project's.
-    let own = top != workspace && dot_git.join("HEAD").exists() && guarded.is_outside(top).is_ok();
-    if own { vec![dot_git] } else { Vec::new() }
+    devices.iter().map(|path| rule(&real(path), Access::Device)).collect()
 }
 
-/// What a commit writes outside a linked worktree of git. Empty unless the repository knows this very worktree: its
-/// side of the link stands where commands cannot write.
-fn linked_worktree(workspace: &Path) -> Vec<PathBuf> {
-    let own = || -> Option<(PathBuf, PathBuf)> {
-        let link = workspace.join(".git");
-        let text = fs::read_to_string(&link).ok()?;
-        let git_dir = workspace.join(text.strip_prefix("gitdir:")?.trim()).canonicalize().ok()?;
-        let common = fs::read_to_string(git_dir.join("commondir")).ok()?;
-        let common = git_dir.join(common.trim()).canonicalize().ok()?;
-        let back = fs::read_to_string(git_dir.join("gitdir")).ok()?;
-        let back = git_dir.join(back.trim()).canonicalize().ok()?;
-        let mutual = git_dir.parent()? == common.join("worktrees") && back == link.canonicalize().ok()?;
-        mutual.then_some((git_dir, common))
+/// Whether a terminal is there that commands could read from, or write to, if they were let. A right to the folder is
+/// one to all of them, and there is none to those alone that are still to be made.
+pub(super) fn has_terminals(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return folder.exists() };
+    let can = |path: &Path, wish| match accessat(CWD, path, wish, AtFlags::EACCESS) {
+        Ok(()) => true,
+        // Somebody else's; or closed meanwhile.
+        Err(error) => !matches!(error, Errno::ACCESS | Errno::PERM | Errno::NOENT),
     };
-    match own() {
-        Some((git_dir, common)) if !common.starts_with(workspace) => {
-            ["objects", "refs", "logs"].iter().map(|name| common.join(name)).chain([git_dir]).collect()
-        }
-        _ => Vec::new(),
-    }
+    let terminals = entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_a_number));
+    terminals.map(|entry| entry.path()).any(|path| can(&path, Wish::READ_OK) || can(&path, Wish::WRITE_OK))
+}
+
+/// The folder holds, besides, the device that makes terminals.
+fn is_a_number(name: &str) -> bool {
+    name.parse::<u32>().is_ok()
 }

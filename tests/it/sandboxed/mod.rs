@@ -5,6 +5,7 @@ mod git;
 mod keyrings;
 mod levels;
 mod network;
+mod places;
 mod signals;
 pub mod support;
 mod tools;

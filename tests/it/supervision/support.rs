@@ -136,6 +136,20 @@ impl Terminal {
 }
 
 impl Terminal {
+    /// Where others find it.
+    pub fn path(&self) -> std::path::PathBuf {
+        let user = self.user.as_ref().expect("it is open").as_raw_fd();
+        std::fs::read_link(format!("/proc/self/fd/{user}")).expect("an open terminal has a name")
+    }
+
+    /// Somebody types.
+    pub fn types(&self, text: &str) {
+        let keeper = self.keeper.as_ref().expect("it is open").as_raw_fd();
+        // SAFETY: the buffer is valid for so many bytes, and the descriptor is open.
+        let written = unsafe { libc::write(keeper, text.as_ptr().cast(), text.len()) };
+        assert_eq!(usize::try_from(written), Ok(text.len()));
+    }
+
     /// Nobody is at the terminal any more.
     pub fn close(&mut self) {
         self.open.store(false, Ordering::SeqCst);
