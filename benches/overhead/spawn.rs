@@ -69,6 +69,7 @@ pub fn inside(words: &[String]) -> Result<()> {
         &Wanted::default(),
         &Places {
             workspace: &workspace,
+            project: &workspace,
             home: home.as_deref(),
             account_home: None,
             stores: Vec::new(),

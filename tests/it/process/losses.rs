@@ -129,6 +129,7 @@ isolated_tests! {
             &Wanted::default(),
             &Places {
                 workspace: &dir,
+                project: &dir,
                 home: None,
                 account_home: None,
                 stores: Vec::new(),
